@@ -1,0 +1,2 @@
+-- +goose Up
+CREATE TABLE note (id TEXT PRIMARY KEY) STRICT;
