@@ -19,6 +19,10 @@ type Principal struct {
 	Resource     string            // the resource the token was issued for; empty for the Company's services in general
 	Extensions   map[string]string // extensions that the Personal Agent listed when the token was issued: name to version
 	TokenExpires time.Time         // when the token ends; a stream must not outlive it
+
+	// KeyThumbprint is the RFC 7638 thumbprint of the key that signed the request's proof: a confirmation is recorded with it
+	// (Operations 8).
+	KeyThumbprint string
 }
 
 // SignedIn reports whether the token is signed in to an account.
