@@ -1,11 +1,38 @@
 // Package policy decides by rules, written in Cedar, whether a client's operation may be submitted and whether it may run
 // unattended.
+//
+// Both questions go to one engine with one rule file: a rule that forbids wins, and what no rule mentions is denied. Every
+// answer names the rules that decided. What a rule can look at is small and typed: the client, the operation's name and
+// effect, and the facts that its provider states.
 package policy
 
 import (
-	"errors"
+	_ "embed"
+	"fmt"
+	"slices"
+
+	"github.com/cedar-policy/cedar-go"
 
 	"countersign/broker/provider"
+)
+
+//go:embed default.cedar
+var defaultFile string
+
+// Default is the commented policy file that a new broker starts with.
+func Default() string { return defaultFile }
+
+// The vocabulary of rules.
+const (
+	clientType    = cedar.EntityType("Client")    // principal
+	operationType = cedar.EntityType("Operation") // resource
+	familyType    = cedar.EntityType("Family")    // what an operation is in: each leading part of its name
+	actionType    = cedar.EntityType("Action")
+
+	submit        = "submit"
+	runUnattended = "run_unattended"
+
+	effectAttribute = "effect" // of a resource
 )
 
 // Request is what is asked about.
@@ -19,36 +46,91 @@ type Request struct {
 // Decision is the answer to one question.
 type Decision struct {
 	Allowed bool
-	// Rules are the @id of the rules that decided, sorted: those that forbid, or else those that permit. None means that
-	// nothing matched, which denies.
+	// Rules are the @id of the rules that decided, sorted: those that could not be evaluated, or else those that forbid, or
+	// else those that permit. None means that no rule matched, which denies.
 	Rules []string
-	// Faults are the rules that could not be evaluated, as "@id: problem". Any fault denies.
+	// Faults say why rules could not be evaluated. Any fault denies, since the rule might have been one that forbids.
 	Faults []string
 }
 
 // Explanation is the answer to both questions.
 type Explanation struct{ Submit, RunUnattended Decision }
 
-// Engine answers from one policy file. It never changes and may be used concurrently.
-type Engine struct{}
-
-var errSkeleton = errors.New("not there yet")
-
-// Load reads and checks the policy file at path. Nothing serves with a file that has a fault; the error tells file, line
-// and fix.
-func Load(path string) (*Engine, error) { return nil, errSkeleton }
-
-// Check reads the policy file at path and returns what is wrong with it, nil if nothing is.
-func Check(path string) error { return errSkeleton }
+// Engine answers from one set of rules. It never changes and may be used concurrently.
+type Engine struct{ rules *cedar.PolicySet }
 
 // MaySubmit answers whether the operation may be submitted at all.
-func (e *Engine) MaySubmit(request Request) Decision { return Decision{} }
+func (e *Engine) MaySubmit(request Request) Decision { return e.ask(submit, request) }
 
 // MayRunUnattended answers whether the operation may run without asking a person.
-func (e *Engine) MayRunUnattended(request Request) Decision { return Decision{} }
+func (e *Engine) MayRunUnattended(request Request) Decision { return e.ask(runUnattended, request) }
 
 // Explain answers both questions with their reasons.
-func (e *Engine) Explain(request Request) Explanation { return Explanation{} }
+func (e *Engine) Explain(request Request) Explanation {
+	return Explanation{Submit: e.MaySubmit(request), RunUnattended: e.MayRunUnattended(request)}
+}
 
-// Default is the commented policy file that a new broker starts with.
-func Default() string { return "" }
+func (e *Engine) ask(action cedar.String, request Request) Decision {
+	resource := cedar.NewEntityUID(operationType, cedar.String(request.Operation))
+	allowed, diagnostic := cedar.Authorize(e.rules, cedar.EntityMap{resource: {
+		UID:     resource,
+		Parents: cedar.NewEntityUIDSet(families(request.Operation)...),
+		Attributes: cedar.NewRecord(cedar.RecordMap{
+			effectAttribute: cedar.String(request.Effect),
+		}),
+	}}, cedar.Request{
+		Principal: cedar.NewEntityUID(clientType, cedar.String(request.ClientID)),
+		Action:    cedar.NewEntityUID(actionType, action),
+		Resource:  resource,
+		Context:   record(request.Facts),
+	})
+	var decision Decision
+	for _, fault := range diagnostic.Errors {
+		decision.Rules = append(decision.Rules, string(fault.PolicyID))
+		decision.Faults = append(decision.Faults, fmt.Sprintf("rule %q: %s", fault.PolicyID, fault.Message))
+	}
+	if decision.Faults == nil {
+		decision.Allowed = bool(allowed)
+		for _, reason := range diagnostic.Reasons {
+			decision.Rules = append(decision.Rules, string(reason.PolicyID))
+		}
+	}
+	slices.Sort(decision.Rules)
+	slices.Sort(decision.Faults)
+	return decision
+}
+
+// families returns what the operation "a.b.c" is in: "a" and "a.b".
+func families(operation string) []cedar.EntityUID {
+	var list []cedar.EntityUID
+	for i, c := range operation {
+		if c == '.' {
+			list = append(list, cedar.NewEntityUID(familyType, cedar.String(operation[:i])))
+		}
+	}
+	return list
+}
+
+// record gives facts to rules as members of context.
+func record(facts provider.Facts) cedar.Record {
+	members := make(cedar.RecordMap, len(facts))
+	for name, fact := range facts {
+		var value cedar.Value
+		switch v := fact.(type) {
+		case provider.Text:
+			value = cedar.String(v)
+		case provider.Number:
+			value = cedar.Long(v)
+		case provider.Flag:
+			value = cedar.Boolean(v)
+		case provider.Texts:
+			set := make([]cedar.Value, len(v))
+			for i, text := range v {
+				set[i] = cedar.String(text)
+			}
+			value = cedar.NewSet(set...)
+		}
+		members[cedar.String(name)] = value
+	}
+	return cedar.NewRecord(members)
+}
