@@ -2,8 +2,9 @@ package guard
 
 import (
 	"context"
-	"slices"
 	"time"
+
+	"countersign/poppy"
 )
 
 // Principal is who is asking, as a Session Token and its proof showed it: the Session as it was when the token was
@@ -15,9 +16,9 @@ type Principal struct {
 	UserID       string            // the User, as this Personal Agent names them at this Company
 	SessionID    string            // the Session
 	Account      string            // the account the token is signed in to; empty when signed out
-	Scopes       []string          // account scopes of the token; none when signed out
+	Scopes       poppy.Scopes      // account scopes of the token; none when signed out
 	Resource     string            // the resource the token was issued for; empty for the Company's services in general
-	Extensions   map[string]string // extensions that the Personal Agent listed when the token was issued: name to version
+	Extensions   map[string]string // those of the Company's extensions that the agent listed when the token was issued: name to version
 	TokenExpires time.Time         // when the token ends; a stream must not outlive it
 
 	// KeyThumbprint is the RFC 7638 thumbprint of the key that signed the request's proof: a confirmation is recorded with it
@@ -29,7 +30,7 @@ type Principal struct {
 func (p Principal) SignedIn() bool { return p.Account != "" }
 
 // HasScope reports whether the token has a scope.
-func (p Principal) HasScope(scope string) bool { return slices.Contains(p.Scopes, scope) }
+func (p Principal) HasScope(scope string) bool { return p.Scopes.Has(scope) }
 
 type principalKey struct{}
 
