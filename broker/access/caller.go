@@ -67,7 +67,8 @@ func NewCallers(realm string, callers []Caller) (*Callers, error) {
 		}
 		one := known{id: caller.ID}
 		digits, prefixed := strings.CutPrefix(caller.Hash, hashPrefix)
-		if n, err := hex.Decode(one.sum[:], []byte(digits)); !prefixed || len(digits) != hex.EncodedLen(sha256.Size) || err != nil || n != sha256.Size {
+		sum, err := hex.DecodeString(digits)
+		if !prefixed || err != nil || copy(one.sum[:], sum) != sha256.Size || len(sum) != sha256.Size {
 			return nil, fmt.Errorf("the hash of %s is not %s and 64 hexadecimal digits", caller.ID, hashPrefix)
 		}
 		for _, other := range list {
