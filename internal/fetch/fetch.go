@@ -1,19 +1,36 @@
 // Package fetch is the one HTTP client for URLs that the other party gave.
 //
-// Such a URL is used only over HTTPS and only at public addresses: the address is checked when it is connected to, so after
-// name resolution, for every redirect and every retry (protocol 3, "Redirects and addresses"). Exceptions are named in
-// [Options]. [Client.Get] is for documents, [Client.Do] and [Client.Transport] are for requests that carry secrets and
-// therefore never follow a redirect; [Cache] keeps documents as their HTTP caching headers say.
+// Such a URL is used only over HTTPS and only at public addresses (protocol 3, "HTTPS" and "Redirects and addresses").
+// The address is checked at the moment of connecting, so after name resolution, for every redirect and every retry; a name
+// that resolves to something else a moment later gains nothing. A connection that is kept for later requests was checked
+// when it was made and cannot change its address. Exceptions are named in [Options].
+//
+// [Client.Get] is for documents, and [Cache] keeps them as their HTTP caching headers say. [Client.Do] and
+// [Client.Transport] are for requests that may carry secrets and therefore never follow a redirect.
 package fetch
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"crypto/x509"
-	"errors"
+	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
+	"strings"
+	"syscall"
 	"time"
+
+	"code.dny.dev/ssrf"
+)
+
+const (
+	maxURLBytes    = 8 << 10
+	maxHeaderBytes = 64 << 10
+	userAgent      = "countersign"
 )
 
 // Options configures a [Client]. The zero value is safe.
@@ -37,13 +54,66 @@ type Options struct {
 }
 
 // Client fetches. Its methods may be called concurrently.
-type Client struct{}
+type Client struct {
+	transport      *http.Transport
+	guard          *ssrf.Guardian
+	resolve        map[string]netip.AddrPort // by host:port
+	resolver       *net.Resolver
+	authorities    *x509.CertPool
+	connectTimeout time.Duration
+	idleTimeout    time.Duration
+	timeout        time.Duration
+	now            func() time.Time
+}
 
-// New returns a client. It uses no proxy, since a proxy would resolve names itself.
-func New(options Options) *Client { return &Client{} }
+// New returns a client. It uses no proxy, since behind one it would see the proxy's address only.
+func New(options Options) *Client {
+	c := &Client{
+		guard:          newGuard(options.Allow),
+		resolve:        make(map[string]netip.AddrPort, len(options.Resolve)),
+		resolver:       options.Resolver,
+		authorities:    options.Authorities,
+		connectTimeout: cmp.Or(options.ConnectTimeout, 5*time.Second),
+		idleTimeout:    cmp.Or(options.IdleTimeout, 5*time.Second),
+		timeout:        cmp.Or(options.Timeout, 10*time.Second),
+		now:            options.Now,
+	}
+	if c.now == nil {
+		c.now = time.Now
+	}
+	for _, mapping := range options.Resolve {
+		c.resolve[mapping.from()] = mapping.Address
+	}
+	c.transport = &http.Transport{
+		DialContext:            c.dial, // unused, since all URLs are https; guarded all the same
+		DialTLSContext:         c.dialTLS,
+		ForceAttemptHTTP2:      true,
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 5 * time.Second},
+		DisableCompression:     true, // so that what is counted is what is read
+		MaxResponseHeaderBytes: maxHeaderBytes,
+		MaxIdleConns:           100,
+		MaxIdleConnsPerHost:    8,
+		IdleConnTimeout:        time.Minute,
+	}
+	return c
+}
+
+// newGuard refuses every address that is not public except those in allowed. Any port is fine: URLs of the protocol may name
+// one, and what keeps internal services out of reach is the address.
+func newGuard(allowed []netip.Prefix) *ssrf.Guardian {
+	var v4, v6 []netip.Prefix
+	for _, prefix := range allowed {
+		if prefix.Addr().Is4() {
+			v4 = append(v4, prefix)
+		} else {
+			v6 = append(v6, prefix)
+		}
+	}
+	return ssrf.New(ssrf.WithAnyPort(), ssrf.WithAllowedV4Prefixes(v4...), ssrf.WithAllowedV6Prefixes(v6...))
+}
 
 // Close closes the connections that are kept for later requests.
-func (c *Client) Close() {}
+func (c *Client) Close() { c.transport.CloseIdleConnections() }
 
 // GetOptions says how one document is fetched.
 type GetOptions struct {
@@ -71,32 +141,220 @@ type Response struct {
 	Body      []byte
 }
 
-// Get fetches a document. The response has status 200, or 304 if a copy is known; anything else is an [*Error]. If ctx ends
-// first, its error is returned.
-func (c *Client) Get(ctx context.Context, url string, options GetOptions) (*Response, error) {
-	return nil, errors.ErrUnsupported
+// Get fetches a document. The response has status 200, or 304 if options name a known copy; anything else is an [*Error]. If
+// ctx ends first, the error wraps its error.
+func (c *Client) Get(ctx context.Context, rawURL string, options GetOptions) (*Response, error) {
+	current, err := url.Parse(rawURL)
+	if err != nil {
+		return nil, &Error{Kind: ErrURL, Problem: "this is not a URL"} // the parser's error repeats it
+	}
+	exchange := c.begin(ctx, current, options.Timeout)
+	defer exchange.end()
+	var redirects []string
+	for {
+		response, err := exchange.send(newGet(current, options))
+		if err != nil {
+			return nil, err
+		}
+		if !isRedirect(response) {
+			return c.document(exchange, response, redirects, options)
+		}
+		response.Body.Close()
+		if len(redirects) == options.MaxRedirects {
+			return nil, refusedRedirect(response, options.MaxRedirects)
+		}
+		redirects = append(redirects, current.String())
+		if current, err = followed(response); err != nil {
+			return nil, err
+		}
+	}
 }
 
 // Do sends a request that may carry secrets and returns the answer whatever its status, except that a redirect is
-// [ErrRedirected] and is not followed (protocol 3). If the request's context ends first, its error is returned.
+// [ErrRedirected] and is not followed. If the request's context ends first, the error wraps its error.
 func (c *Client) Do(request *http.Request, options DoOptions) (*Response, error) {
-	return nil, errors.ErrUnsupported
+	exchange := c.begin(request.Context(), request.URL, options.Timeout)
+	defer exchange.end()
+	response, err := exchange.send(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	if isRedirect(response) {
+		return nil, refusedRedirect(response, 0)
+	}
+	return exchange.read(response, nil, cmp.Or(options.MaxBytes, 1<<20))
 }
 
 // Transport returns the client for libraries that bring their own [http.Client]: same checks, and a redirect is
-// [ErrRedirected], so none can be followed. The body is the caller's to bound and close.
-func (c *Client) Transport() http.RoundTripper { return nil }
+// [ErrRedirected], so that none can be followed. Limits on time and on the body are the caller's to set.
+func (c *Client) Transport() http.RoundTripper { return roundTripper{c} }
 
-// Mapping sends one host and port to one address.
-type Mapping struct {
-	Host    string // lower case
-	Port    uint16
-	Address netip.AddrPort
+type roundTripper struct{ client *Client }
+
+// RoundTrip implements http.RoundTripper.
+func (t roundTripper) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := t.client.send(request)
+	if err != nil {
+		return nil, err
+	}
+	if isRedirect(response) {
+		response.Body.Close()
+		return nil, refusedRedirect(response, 0)
+	}
+	return response, nil
 }
 
-// ParseResolve reads HOST=ADDR:PORT (for port 443 of HOST) or HOST:PORT=ADDR:PORT.
-func ParseResolve(text string) (Mapping, error) { return Mapping{}, errors.ErrUnsupported }
+func newGet(target *url.URL, options GetOptions) *http.Request {
+	header := http.Header{
+		"Accept":     {cmp.Or(options.Accept, "application/json")},
+		"User-Agent": {userAgent},
+	}
+	if options.IfNoneMatch != "" {
+		header.Set("If-None-Match", options.IfNoneMatch)
+	}
+	if options.IfModifiedSince != "" {
+		header.Set("If-Modified-Since", options.IfModifiedSince)
+	}
+	return &http.Request{Method: http.MethodGet, URL: target, Header: header}
+}
 
-// RetryAfter reads a Retry-After header, in seconds or as a date, as the time to wait from now. It reports false if there is
-// none or it cannot be read.
-func RetryAfter(header http.Header, now time.Time) (time.Duration, bool) { return 0, false }
+// document checks and reads what Get was answered.
+func (c *Client) document(exchange *exchange, response *http.Response, redirects []string, options GetOptions) (*Response, error) {
+	defer response.Body.Close()
+	host := hostOf(response.Request.URL)
+	conditional := options.IfNoneMatch != "" || options.IfModifiedSince != ""
+	if response.StatusCode != http.StatusOK && !(conditional && response.StatusCode == http.StatusNotModified) {
+		wait, _ := RetryAfter(response.Header, c.now())
+		return nil, &Error{
+			Kind: ErrStatus, Host: host, Status: response.StatusCode, RetryAfter: wait,
+			Problem: fmt.Sprintf("%s answered %d %s", host, response.StatusCode, http.StatusText(response.StatusCode)),
+		}
+	}
+	if response.Header.Get("Content-Encoding") != "" { // none was asked for, and a decoder would have to be bounded too
+		return nil, &Error{Kind: ErrBroken, Host: host, Problem: host + " answered with a content encoding that was not asked for"}
+	}
+	return exchange.read(response, redirects, cmp.Or(options.MaxBytes, 64<<10))
+}
+
+// exchange is one call of Get or Do: what bounds it in time.
+type exchange struct {
+	client *Client
+	ctx    context.Context //nolint:containedctx // it ends with the exchange
+	stop   context.CancelCauseFunc
+	timer  *time.Timer
+}
+
+func (c *Client) begin(ctx context.Context, target *url.URL, timeout time.Duration) *exchange {
+	timeout = cmp.Or(timeout, c.timeout)
+	limited, stop := context.WithCancelCause(ctx)
+	return &exchange{c, limited, stop, time.AfterFunc(timeout, func() {
+		host := hostOf(target)
+		stop(&Error{Kind: ErrTimeout, Host: host, Problem: fmt.Sprintf("%s did not finish its answer within %v", host, timeout)})
+	})}
+}
+
+func (e *exchange) end() {
+	e.timer.Stop()
+	e.stop(nil)
+}
+
+func (e *exchange) send(request *http.Request) (*http.Response, error) {
+	return e.client.send(request.WithContext(e.ctx))
+}
+
+// read reads a body to its end within its limits of size and silence.
+func (e *exchange) read(response *http.Response, redirects []string, maxBytes int64) (*Response, error) {
+	host := hostOf(response.Request.URL)
+	tooLarge := &Error{Kind: ErrTooLarge, Host: host, Problem: fmt.Sprintf("%s answered with more than the %d bytes that are allowed here", host, maxBytes)}
+	if response.ContentLength > maxBytes {
+		return nil, tooLarge
+	}
+	idle := time.AfterFunc(e.client.idleTimeout, func() {
+		e.stop(&Error{Kind: ErrTimeout, Host: host, Problem: fmt.Sprintf("%s sent nothing more of its answer for %v", host, e.client.idleTimeout)})
+	})
+	defer idle.Stop()
+	body, err := io.ReadAll(io.LimitReader(steadyReader{response.Body, idle, e.client.idleTimeout}, maxBytes+1))
+	if err != nil {
+		return nil, explain(e.ctx, host, err)
+	}
+	if int64(len(body)) > maxBytes {
+		return nil, tooLarge
+	}
+	return &Response{
+		URL: response.Request.URL.String(), Redirects: redirects,
+		Status: response.StatusCode, Header: response.Header, Body: body,
+	}, nil
+}
+
+// steadyReader pushes the idle timer back before each read.
+type steadyReader struct {
+	io.Reader
+	idle    *time.Timer
+	timeout time.Duration
+}
+
+func (r steadyReader) Read(p []byte) (int, error) {
+	r.idle.Reset(r.timeout)
+	return r.Reader.Read(p)
+}
+
+// send checks the URL and sends one request. Every request of this package goes through here.
+func (c *Client) send(request *http.Request) (*http.Response, error) {
+	if err := checkURL(request.URL); err != nil {
+		if request.Body != nil {
+			request.Body.Close()
+		}
+		return nil, err
+	}
+	response, err := c.transport.RoundTrip(request)
+	if err != nil {
+		return nil, explain(request.Context(), hostOf(request.URL), err)
+	}
+	return response, nil
+}
+
+// dialTLS makes a connection on which the certificate of its host was verified.
+func (c *Client) dialTLS(ctx context.Context, network, hostPort string) (net.Conn, error) {
+	conn, err := c.dial(ctx, network, hostPort)
+	if err != nil {
+		return nil, err
+	}
+	host, _, err := net.SplitHostPort(hostPort)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.connectTimeout)
+	defer cancel()
+	secured := tls.Client(conn, &tls.Config{
+		RootCAs: c.authorities, ServerName: host, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
+	})
+	if err := secured.HandshakeContext(ctx); err != nil {
+		conn.Close()
+		return nil, c.explainTLS(ctx, hostPort, err)
+	}
+	return secured, nil
+}
+
+// dial connects to where a host was sent on purpose, or else to where it resolves if that is a public address.
+func (c *Client) dial(ctx context.Context, network, hostPort string) (net.Conn, error) {
+	dialer := &net.Dialer{Timeout: c.connectTimeout, Resolver: c.resolver, Control: c.checkAddress}
+	target := hostPort
+	if address, named := c.resolve[strings.ToLower(hostPort)]; named {
+		dialer.Control = nil
+		target = address.String()
+	}
+	conn, err := dialer.DialContext(ctx, network, target)
+	if err != nil {
+		return nil, c.explainDial(hostPort, err)
+	}
+	return conn, nil
+}
+
+// checkAddress is called by the dialer with the address that it is about to connect to.
+func (c *Client) checkAddress(network, address string, raw syscall.RawConn) error {
+	if err := c.guard.Safe(network, address, raw); err != nil {
+		return &refusedAddress{address, err}
+	}
+	return nil
+}
