@@ -172,7 +172,7 @@ func (m Message) ValidateFromCompany() error {
 	m.check(&c)
 	c.require(m.Role == RoleCompany, "7.7", "role", "must be company")
 	c.require(m.Context == nil, "7.4", "context", "must be left out: only the Personal Agent sends it")
-	c.require(m.Text != "" || m.Data != nil || m.Operation != nil, "7.4", "", "must have at least one of text, data and operation")
+	c.require(m.Text != "" || m.Data != nil || m.Operation.Kind() == '{', "7.4", "", "must have at least one of text, data and operation")
 	return c.err()
 }
 

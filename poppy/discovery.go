@@ -178,19 +178,18 @@ func ParseDocument(data []byte) (Document, error) {
 // Entries of unknown types and extensions that are not known here are not looked at. The error is [Problems].
 func (d Document) Validate() error {
 	var c checker
+	major, ok := majorVersion(d.ProtocolVersion)
+	c.require(ok && major == 0, "3.1", "protocol_version", `must be a draft version such as "0.3"`)
+	c.require(d.Auth != nil || !d.needsAuth(), "3.2", "auth", "is required: only a website for ordinary visitors can do without an issuer")
 	d.check(&c)
 	return c.err()
 }
 
 func (d Document) check(c *checker) {
-	major, ok := majorVersion(d.ProtocolVersion)
-	c.require(ok && major == 0, "3.1", "protocol_version", `must be a draft version such as "0.3"`)
 	c.require(strings.TrimSpace(d.Organization.Name) != "", "3.1", "organization.name", "is required: the name shown to Users")
 	c.rule(CheckDomain(d.Organization.Domain), "3.1", "organization.domain")
 	if d.Auth != nil {
 		d.Auth.check(c)
-	} else {
-		c.require(!d.needsAuth(), "3.2", "auth", "is required: only a website for ordinary visitors can do without an issuer")
 	}
 	if d.Agent != nil {
 		c.require(len(d.Agent.Protocols) > 0, "7.1", "agent.protocols", "must list at least one protocol")
@@ -213,8 +212,7 @@ func (d Document) check(c *checker) {
 
 // needsAuth tells whether the document offers anything that is used with a Session.
 func (d Document) needsAuth() bool {
-	_, operations := d.Extensions[ExtensionOperations]
-	return d.Agent != nil || len(d.APIs) > 0 || d.Web != Web{} || d.Feedback != nil || operations
+	return d.Agent != nil || len(d.APIs) > 0 || d.Web != Web{} || d.Feedback != nil || d.Extensions.anyEndpoint()
 }
 
 func (a Auth) check(c *checker) {
@@ -262,7 +260,7 @@ func (a API) check(c *checker, place string) {
 }
 
 // ValidateForPublishing checks what a Company must hold to in addition, so that every Personal Agent can use the
-// document. [CheckPublication] also compares it with the issuer's metadata. The error is [Problems].
+// document. [CheckPublication] compares it with the issuer's metadata. The error is [Problems].
 func (d Document) ValidateForPublishing() error {
 	var c checker
 	c.require(d.ProtocolVersion == Version, "3.1", "protocol_version", `must be "`+Version+`"`)
@@ -276,7 +274,9 @@ func (d Document) ValidateForPublishing() error {
 	}
 	if d.Agent != nil {
 		for i, protocol := range d.Agent.Protocols {
-			c.url(protocol.Endpoint, "3", fmt.Sprintf("agent.protocols[%d].endpoint", i))
+			if !protocol.Known() {
+				c.url(protocol.Endpoint, "3", fmt.Sprintf("agent.protocols[%d].endpoint", i))
+			}
 		}
 	}
 	for i, api := range d.APIs {

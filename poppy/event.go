@@ -93,16 +93,17 @@ func (e Event) Validate() error {
 	return c.err()
 }
 
-// checkMessage checks the message by the rules of its side.
+// checkMessage checks what is needed to show the message and to tell who wrote it. What it says may all be in a field
+// of an extension that is not known here.
 func (e Event) checkMessage(c *checker) {
-	switch {
-	case e.Message == nil:
+	if e.Message == nil {
 		c.require(false, "7.5", "message", "is required")
-	case e.Message.Role == RoleUser:
-		c.within("message", e.Message.ValidateFromAgent())
-	default:
-		c.within("message", e.Message.ValidateFromCompany())
+		return
 	}
+	var message checker
+	e.Message.check(&message)
+	message.require(e.Message.Role == RoleCompany || e.Message.Role == RoleUser, "7.7", "role", "must be company or user")
+	c.within("message", message.err())
 }
 
 // TextDelta is a piece of a message that is still being written, the data of a text-delta event of a stream. Nothing

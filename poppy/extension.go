@@ -59,6 +59,19 @@ func (e Extensions) Set(name string, entry any) error {
 	return nil
 }
 
+// anyEndpoint tells whether an extension, known here or not, has an endpoint of its own.
+func (e Extensions) anyEndpoint() bool {
+	for _, raw := range e {
+		var entry struct {
+			Endpoint strictjson.Raw `json:"endpoint"`
+		}
+		if strictjson.Unmarshal(raw, &entry) == nil && entry.Endpoint != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // checkOperationsEntry checks a Company's entry for the version that is spoken here; another one is skipped.
 func checkOperationsEntry(c *checker, raw strictjson.Raw) {
 	const place = "extensions.operations"

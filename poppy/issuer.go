@@ -74,8 +74,8 @@ func (m IssuerMetadata) check(c *checker) {
 	c.require(len(m.ProtectedResources) > 0, "3.2", "protected_resources", "is required: https://{domain} for every domain whose poppy.json names the issuer")
 }
 
-// ValidateForPublishing checks what a Company must hold to in addition. [CheckPublication] also compares the metadata
-// with a poppy.json. The error is [Problems].
+// ValidateForPublishing checks what a Company must hold to in addition. [CheckPublication] compares the metadata with a
+// poppy.json. The error is [Problems].
 func (m IssuerMetadata) ValidateForPublishing() error {
 	var c checker
 	m.check(&c)

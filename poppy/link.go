@@ -2,6 +2,8 @@ package poppy
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -106,23 +108,17 @@ func nearest(resources []string, domain string) string {
 	return ""
 }
 
-// CheckPublication checks a poppy.json and its issuer's metadata as the Company publishes them: each for itself, and
-// what must agree between them. The error is [Problems].
+// CheckPublication checks what must agree between a poppy.json and its issuer's metadata when the Company publishes them
+// (3.2); each is checked by its own ValidateForPublishing. The error is [Problems].
 func CheckPublication(d Document, m IssuerMetadata) error {
 	var c checker
-	c.within("poppy.json", d.ValidateForPublishing())
-	c.within("metadata", m.ValidateForPublishing())
-	c.require(m.Issuer == d.Issuer(), "3.2", "metadata.issuer", "must be auth.issuer of poppy.json, character for character")
-	c.require(ListsDomain(m.ProtectedResources, d.Organization.Domain), "3.2", "metadata.protected_resources", "must list https://{organization.domain} of poppy.json, without port, path and last slash")
-	if d.Auth != nil && d.Auth.Mediated != nil {
-		c.require(m.ScopesSupported.Covers(d.Auth.Mediated.Scopes), "3.2", "metadata.scopes_supported", "must include every scope of auth.mediated.scopes")
-	}
+	c.require(m.Issuer == d.Issuer(), "3.2", "issuer", "must be auth.issuer of poppy.json, character for character")
+	c.require(ListsDomain(m.ProtectedResources, d.Organization.Domain), "3.2", "protected_resources", "must list https://{organization.domain} of poppy.json, without port, path and last slash")
 	if d.Auth != nil {
-		for name := range d.Auth.Scopes {
-			if !m.ScopesSupported.Has(name) {
-				c.require(false, "3.2", "metadata.scopes_supported", "must include every scope of auth.scopes")
-				break
-			}
+		own := Scopes(slices.Collect(maps.Keys(d.Auth.Scopes)))
+		c.require(m.ScopesSupported.Covers(own), "3.2", "scopes_supported", "must include every scope of auth.scopes in poppy.json")
+		if d.Auth.Mediated != nil {
+			c.require(m.ScopesSupported.Covers(d.Auth.Mediated.Scopes), "3.2", "scopes_supported", "must include every scope of auth.mediated.scopes in poppy.json")
 		}
 	}
 	return c.err()

@@ -88,12 +88,12 @@ type MediatedResponse struct {
 	ExpiresAt Time          // zero if not said
 }
 
-type mediatedResponseWire struct {
-	Status MediatedStatus `json:"status"`
-	*tokenWire
-	SignInID  string        `json:"sign_in_id,omitempty"`
-	Code      *mediatedCode `json:"code,omitzero"`
-	ExpiresAt Time          `json:"expires_at,omitzero"`
+// mediatedHead is what the answer has besides the tokens.
+type mediatedHead struct {
+	Status    MediatedStatus `json:"status"`
+	SignInID  string         `json:"sign_in_id,omitempty"`
+	Code      *mediatedCode  `json:"code,omitzero"`
+	ExpiresAt Time           `json:"expires_at,omitzero"`
 }
 
 type mediatedCode struct {
@@ -102,30 +102,25 @@ type mediatedCode struct {
 
 // ParseMediatedResponse reads the answer as a Personal Agent must. The error is [Problems].
 func ParseMediatedResponse(data []byte) (MediatedResponse, error) {
-	var wire mediatedResponseWire
-	if err := decode(data, MaxTokenBytes, &wire); err != nil {
+	var head mediatedHead
+	if err := decode(data, MaxTokenBytes, &head); err != nil {
 		return MediatedResponse{}, err
 	}
-	r := MediatedResponse{Status: wire.Status}
-	switch wire.Status {
+	r := MediatedResponse{Status: head.Status}
+	switch head.Status {
 	case MediatedFailed, MediatedExpired:
-		return r, nil
 	case MediatedCodeRequired:
 		var c checker
-		c.require(printable(wire.SignInID, MaxIDLength), "4.7", "sign_in_id", "is required: 1 to 256 printable ASCII characters")
+		c.require(printable(head.SignInID, MaxIDLength), "4.7", "sign_in_id", "is required: 1 to 256 printable ASCII characters")
 		if err := c.err(); err != nil {
 			return MediatedResponse{}, err
 		}
-		r.SignInID, r.ExpiresAt = wire.SignInID, wire.ExpiresAt
-		if wire.Code != nil {
-			r.SentTo = wire.Code.SentTo
+		r.SignInID, r.ExpiresAt = head.SignInID, head.ExpiresAt
+		if head.Code != nil {
+			r.SentTo = head.Code.SentTo
 		}
-		return r, nil
 	case MediatedComplete:
-		if wire.tokenWire == nil {
-			wire.tokenWire = &tokenWire{}
-		}
-		tokens, err := wire.read()
+		tokens, err := ParseTokenResponse(data)
 		if err == nil {
 			err = tokens.CheckSignIn()
 		}
@@ -133,22 +128,24 @@ func ParseMediatedResponse(data []byte) (MediatedResponse, error) {
 			return MediatedResponse{}, err
 		}
 		r.Tokens = tokens
-		return r, nil
 	default:
 		return MediatedResponse{}, Problems{{Field: "status", Rule: "must be complete, code_required, failed or expired", Section: "4.7"}}
 	}
+	return r, nil
 }
 
 // Encode writes the answer for the wire, tokens included.
 func (r MediatedResponse) Encode() ([]byte, error) {
-	wire := mediatedResponseWire{Status: r.Status}
+	head := mediatedHead{Status: r.Status}
 	switch r.Status {
 	case MediatedComplete:
-		tokens := r.Tokens.wire()
-		wire.tokenWire = &tokens
+		return strictjson.Marshal(struct {
+			mediatedHead
+			tokenWire
+		}{head, r.Tokens.wire()})
 	case MediatedCodeRequired:
-		wire.SignInID, wire.Code, wire.ExpiresAt = r.SignInID, &mediatedCode{SentTo: r.SentTo}, r.ExpiresAt
+		head.SignInID, head.Code, head.ExpiresAt = r.SignInID, &mediatedCode{SentTo: r.SentTo}, r.ExpiresAt
 	case MediatedFailed, MediatedExpired:
 	}
-	return strictjson.Marshal(wire)
+	return strictjson.Marshal(head)
 }

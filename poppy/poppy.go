@@ -27,7 +27,7 @@ const (
 	MaxMetadataBytes  = 64 << 10  // poppy.json, issuer, resource and client metadata
 	MaxTokenBytes     = 64 << 10  // a token endpoint's or a Mediated Sign-In endpoint's request or response
 	MaxMessageBytes   = 256 << 10 // a request that carries a message
-	MaxPageBytes      = 4 << 20   // one read of events
+	MaxPageBytes      = 1 << 20   // one read of events, so a Company must keep its pages below it
 	MaxOperationBytes = 256 << 10 // an operation, or a response that holds one
 	MaxReportBytes    = 16 << 10  // a feedback report
 	MaxErrorBytes     = 256 << 10 // an error body, which may hold an operation

@@ -28,7 +28,8 @@ func (e *FieldError) Error() string {
 	return text
 }
 
-// Problems is everything that is wrong with one document, in the order of its fields. As an error it is never empty.
+// Problems is what is wrong with one document, in a fixed order and at most 100 of it. As an error it is never
+// empty.
 type Problems []*FieldError
 
 // Error returns one line for each problem.
@@ -49,12 +50,15 @@ func (p Problems) Unwrap() []error {
 	return list
 }
 
+// maxProblems is how many are kept of one document. The other party decides how many there are.
+const maxProblems = 100
+
 // checker gathers problems while a document is walked from top to bottom.
 type checker struct{ problems Problems }
 
 // require adds a problem unless ok.
 func (c *checker) require(ok bool, section, field, rule string) {
-	if !ok {
+	if !ok && len(c.problems) < maxProblems {
 		c.problems = append(c.problems, &FieldError{Field: field, Rule: rule, Section: section})
 	}
 }

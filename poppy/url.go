@@ -183,7 +183,7 @@ func within(host, domain string) bool {
 		return true
 	}
 	above := len(host) - len(domain)
-	return domain != "" && net.ParseIP(domain) == nil && above > 0 && host[above-1] == '.' && equalFold(host[above:], domain)
+	return domain != "" && net.ParseIP(domain) == nil && above > 1 && host[above-1] == '.' && equalFold(host[above:], domain)
 }
 
 func port(u *url.URL) string {

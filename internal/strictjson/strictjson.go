@@ -107,9 +107,6 @@ func checkDepth(data []byte) error {
 
 // explain turns a library error into ours, dropping everything that could quote the text.
 func explain(err error) error {
-	if own, ok := errors.AsType[*Error](err); ok {
-		return own // from an UnmarshalJSON method of ours
-	}
 	if syntactic, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
 		problem := "is not well-formed JSON"
 		if errors.Is(err, jsontext.ErrDuplicateName) {
@@ -121,7 +118,7 @@ func explain(err error) error {
 		if errors.Is(err, json.ErrUnknownName) {
 			return &Error{Pointer: string(semantic.JSONPointer), Problem: "is not a known member"}
 		}
-		if inner, ok := errors.AsType[*Error](semantic.Err); ok {
+		if inner, ok := errors.AsType[*Error](semantic.Err); ok { // from an UnmarshalJSON method of ours
 			return &Error{Pointer: string(semantic.JSONPointer) + inner.Pointer, Problem: inner.Problem}
 		}
 		return &Error{Pointer: string(semantic.JSONPointer), Problem: "has the wrong type: " + kindName(semantic.JSONKind) + " does not fit here"}
