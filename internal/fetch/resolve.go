@@ -26,12 +26,7 @@ func ParseResolve(text string) (Mapping, error) {
 	if !found {
 		return Mapping{}, fmt.Errorf("%q does not say where to: write HOST=ADDR:PORT, such as outdoor.example=127.0.0.1:8443", text)
 	}
-	host, port := strings.ToLower(from), "443"
-	if named, number, err := net.SplitHostPort(host); err == nil {
-		host, port = named, number
-	} else if inner, found := strings.CutPrefix(host, "["); found {
-		host = strings.TrimSuffix(inner, "]") // an IPv6 address without a port
-	}
+	host, port := splitHost(strings.ToLower(from))
 	if address, err := netip.ParseAddr(host); err == nil {
 		host = address.String()
 	} else if !isHostName(host) {
@@ -46,6 +41,17 @@ func ParseResolve(text string) (Mapping, error) {
 	}
 	number, _ := strconv.ParseUint(port, 10, 16) // isPort has seen it
 	return Mapping{Host: host, Port: uint16(number), Address: address}, nil
+}
+
+// splitHost separates the port from a host, 443 if there is none, and takes the brackets off an IPv6 address.
+func splitHost(text string) (host, port string) {
+	if host, port, err := net.SplitHostPort(text); err == nil && !strings.Contains(port, "/") {
+		return host, port
+	}
+	if inner, found := strings.CutPrefix(text, "["); found {
+		text = strings.TrimSuffix(inner, "]")
+	}
+	return text, "443"
 }
 
 // isHostName reports whether name is a lower-case DNS name in ASCII.
