@@ -171,7 +171,7 @@ func TestGetReportsWhatIsNotADocument(t *testing.T) {
 				_ = http.NewResponseController(w).Flush()
 				<-r.Context().Done()
 			}, fetch.GetOptions{},
-			fetch.Error{Kind: fetch.ErrTimeout, Problem: "outdoor.example sent nothing more of its answer for 250ms"},
+			fetch.Error{Kind: fetch.ErrTimeout, Problem: "outdoor.example sent nothing more of its answer for 1s"},
 		},
 		"a body drop by drop": {
 			func(w http.ResponseWriter, r *http.Request) {
@@ -186,9 +186,8 @@ func TestGetReportsWhatIsNotADocument(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			options := serve(t, test.handler)
-			configured := options.mapped("outdoor.example")
-			configured.IdleTimeout = 250 * time.Millisecond
+			configured := serve(t, test.handler).mapped("outdoor.example")
+			configured.IdleTimeout = time.Second
 			response, err := client(t, configured).Get(t.Context(), home, test.options)
 			got, ok := errors.AsType[*fetch.Error](err)
 			if !ok || response != nil {
@@ -229,12 +228,14 @@ func TestConnectionThatCannotBeMadeOrTrustedIsExplained(t *testing.T) {
 	}()
 	to := func(host, address string) fetch.Options {
 		return fetch.Options{
-			Authorities: s.pool, ConnectTimeout: 300 * time.Millisecond,
-			Resolve: []fetch.Mapping{{Host: host, Port: 443, Address: netip.MustParseAddrPort(address)}},
+			Authorities: s.pool,
+			Resolve:     []fetch.Mapping{{Host: host, Port: 443, Address: netip.MustParseAddrPort(address)}},
 		}
 	}
 	strangers := to("outdoor.example", s.address().String())
 	strangers.Authorities = nil
+	impatient := to("outdoor.example", silent.Addr().String())
+	impatient.ConnectTimeout = 300 * time.Millisecond
 	for name, test := range map[string]struct {
 		host    string
 		options fetch.Options
@@ -242,7 +243,7 @@ func TestConnectionThatCannotBeMadeOrTrustedIsExplained(t *testing.T) {
 		problem string
 	}{
 		"nobody listens":        {"outdoor.example", to("outdoor.example", closed.Addr().String()), fetch.ErrConnect, "no connection to outdoor.example: dial tcp " + closed.Addr().String()},
-		"silent":                {"outdoor.example", to("outdoor.example", silent.Addr().String()), fetch.ErrTimeout, "no TLS connection to outdoor.example within 300ms"},
+		"silent":                {"outdoor.example", impatient, fetch.ErrTimeout, "no TLS connection to outdoor.example within 300ms"},
 		"hangs up":              {"outdoor.example", to("outdoor.example", broken.Addr().String()), fetch.ErrTLS, "no TLS connection to outdoor.example: "},
 		"not TLS":               {"outdoor.example", to("outdoor.example", strings.TrimPrefix(plain, "http://")), fetch.ErrTLS, "no TLS connection to outdoor.example: "},
 		"unknown authority":     {"outdoor.example", strangers, fetch.ErrTLS, "the certificate of outdoor.example is not trusted: x509: certificate signed by unknown authority"},
