@@ -44,6 +44,19 @@ var rules = map[Kind]rule{
 	Session: {types: []string{"jwt", "authorization-grant+jwt"}, maxLifetime: 5 * time.Minute},
 }
 
+// speaksOf reports whether an assertion of this kind may have the subject. A client assertion's is the client_id (RFC 7523
+// 3), a Session assertion's is a User ID and never the client_id, so neither serves as the other.
+func (k Kind) speaksOf(subject, clientID string) bool {
+	switch k {
+	case Client:
+		return subject == clientID
+	case Session:
+		return subject != clientID && isUserID(subject)
+	default:
+		return false
+	}
+}
+
 // Algorithms returns the accepted algorithms, for token_endpoint_auth_signing_alg_values_supported.
 func Algorithms() []string { return jws.Algorithms() }
 
@@ -109,8 +122,8 @@ func Verify(compact string, keys KeySet, want Expected, now time.Time) (Claims, 
 	if c.Issuer != want.ClientID {
 		return Claims{}, refuse(ReasonIssuer, nil)
 	}
-	// sub is the client_id (RFC 7523 3), or the User ID, so that neither assertion serves as the other.
-	if isClient := c.Subject == want.ClientID; isClient != (want.Kind == Client) || !isClient && !isUserID(c.Subject) {
+	// sub is whom the kind speaks of.
+	if !want.Kind.speaksOf(c.Subject, want.ClientID) {
 		return Claims{}, refuse(ReasonSubject, nil)
 	}
 	// aud is this Company's issuer, character for character (4.1, 4.2).

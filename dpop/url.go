@@ -13,22 +13,25 @@ import (
 func normalizeURL(raw string) (string, error) {
 	u, err := url.Parse(raw) // lowers the scheme
 	if err != nil {
-		return "", errors.New("is not a URL") // the cause quotes it
+		return "", errors.New("not a URL") // the cause quotes it
 	}
 	if u.Scheme != "https" {
-		return "", errors.New("is not an https URL")
+		return "", errors.New("not an https URL")
 	}
 	if u.Host == "" || u.User != nil {
-		return "", errors.New("has no host, or has credentials")
+		return "", errors.New("a URL without a host, or with credentials")
 	}
 	host := strings.ToLower(u.Host)
-	host = strings.TrimSuffix(strings.TrimSuffix(host, "443"), ":")
+	host = strings.TrimSuffix(strings.TrimSuffix(host, ":443"), ":")
 	return "https://" + host + normalizePath(u.EscapedPath()), nil
 }
 
 // normalizePath works on the escaped path, so that an encoded slash stays different from a slash.
 func normalizePath(escaped string) string {
 	path := normalizeEncodings(escaped)
+	if path != "" && !strings.Contains(path, "/.") {
+		return path // as nearly always: no dot segments
+	}
 	var kept []string
 	segments := strings.Split(strings.TrimPrefix(path, "/"), "/")
 	for i, segment := range segments {

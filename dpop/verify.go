@@ -149,7 +149,7 @@ func (v *Verifier) Verify(header http.Header, want Expected, now time.Time) (Pro
 	}
 
 	// jwk is a public key without any private member (7), and the signature verifies with it (6).
-	key, err := jws.ParsePublicKey(token.Key)
+	key, err := token.EmbeddedKey()
 	if err != nil {
 		return Proof{}, refuse(ReasonKey, err)
 	}

@@ -46,24 +46,33 @@ var (
 
 // Token is a well-formed compact JWS. Nothing in it may be believed before [Token.Verify] returned nil.
 type Token struct {
-	Algorithm string         // alg, one of those allowed
-	Type      string         // typ as written, "" if absent
-	KeyID     string         // kid, "" if absent
-	Key       strictjson.Raw // jwk as written, for [ParsePublicKey]; nil if absent
-	Payload   []byte         // the decoded payload, any bytes
+	Algorithm string // alg, one of those allowed
+	Type      string // typ as written, "" if absent
+	KeyID     string // kid, "" if absent
+	Payload   []byte // the decoded payload, any bytes
 
+	jwk       *jwk
 	compact   string
 	signed    string // header and payload as the signature covers them
 	signature []byte
 }
 
 type header struct {
-	Algorithm string         `json:"alg"`
-	Type      string         `json:"typ,omitempty"`
-	KeyID     string         `json:"kid,omitempty"`
-	Key       strictjson.Raw `json:"jwk,omitzero"`
-	Critical  strictjson.Raw `json:"crit,omitzero"`
-	Unencoded strictjson.Raw `json:"b64,omitzero"`
+	Algorithm string `json:"alg"`
+	Type      string `json:"typ,omitempty"`
+	KeyID     string `json:"kid,omitempty"`
+	Key       *jwk   `json:"jwk,omitzero"`
+	Critical  given  `json:"crit,omitzero"`
+	Unencoded given  `json:"b64,omitzero"`
+}
+
+// given is whether a member is there, whatever its value.
+type given bool
+
+// UnmarshalJSON is called exactly when the member is there, for null too.
+func (g *given) UnmarshalJSON([]byte) error {
+	*g = true
+	return nil
 }
 
 // Parse reads a compact JWS whose algorithm is among the given ones. Errors wrap [ErrMalformed] or [ErrAlgorithm].
@@ -93,7 +102,7 @@ func Parse(compact string, algorithms []string) (*Token, error) {
 		return nil, fmt.Errorf("%w: the header %w", ErrMalformed, err)
 	}
 	// RFC 7515 4.1.11: an extension marked critical must be understood, and none is. RFC 7797: b64 changes what is signed.
-	if h.Critical != nil || h.Unencoded != nil {
+	if h.Critical || h.Unencoded {
 		return nil, fmt.Errorf("%w: the header asks for an extension", ErrMalformed)
 	}
 	if !slices.Contains(algorithms, h.Algorithm) {
@@ -103,12 +112,20 @@ func Parse(compact string, algorithms []string) (*Token, error) {
 		Algorithm: h.Algorithm,
 		Type:      h.Type,
 		KeyID:     h.KeyID,
-		Key:       h.Key,
 		Payload:   payload,
+		jwk:       h.Key,
 		compact:   compact,
 		signed:    compact[:len(headerPart)+1+len(payloadPart)],
 		signature: signature,
 	}, nil
+}
+
+// EmbeddedKey returns the key in the header's jwk. Errors are those of [ParsePublicKey].
+func (t *Token) EmbeddedKey() (*PublicKey, error) {
+	if t.jwk == nil {
+		return nil, fmt.Errorf("%w: the header has none", ErrKey)
+	}
+	return t.jwk.publicKey()
 }
 
 // Verify reports whether the key made the signature; the error wraps [ErrSignature].
@@ -142,11 +159,8 @@ var canonical = base64.RawURLEncoding.Strict()
 
 // decode reads one part. Whatever it accepts, encoding the result gives the same part again.
 func decode(part string) ([]byte, error) {
-	if strings.ContainsAny(part, "\r\n") { // the decoder skips these two
-		return nil, errNotBase64
-	}
 	data, err := canonical.DecodeString(part)
-	if err != nil {
+	if err != nil || canonical.EncodedLen(len(data)) != len(part) { // the decoder skips line ends
 		return nil, errNotBase64
 	}
 	return data, nil

@@ -51,20 +51,19 @@ type jwk struct {
 	Use       string `json:"use,omitempty"`
 	Algorithm string `json:"alg,omitempty"`
 
-	// The members that only a private or symmetric key has (RFC 7518 6.2.2, 6.3.2, 6.4.1), whatever their value.
-	D   strictjson.Raw `json:"d,omitzero"`
-	P   strictjson.Raw `json:"p,omitzero"`
-	Q   strictjson.Raw `json:"q,omitzero"`
-	DP  strictjson.Raw `json:"dp,omitzero"`
-	DQ  strictjson.Raw `json:"dq,omitzero"`
-	QI  strictjson.Raw `json:"qi,omitzero"`
-	Oth strictjson.Raw `json:"oth,omitzero"`
-	K   strictjson.Raw `json:"k,omitzero"`
+	// The members that only a private or symmetric key has (RFC 7518 6.2.2, 6.3.2, 6.4.1).
+	D   given `json:"d,omitzero"`
+	P   given `json:"p,omitzero"`
+	Q   given `json:"q,omitzero"`
+	DP  given `json:"dp,omitzero"`
+	DQ  given `json:"dq,omitzero"`
+	QI  given `json:"qi,omitzero"`
+	Oth given `json:"oth,omitzero"`
+	K   given `json:"k,omitzero"`
 }
 
 func (j *jwk) private() bool {
-	return j.Type == "oct" || j.D != nil || j.P != nil || j.Q != nil || j.DP != nil || j.DQ != nil || j.QI != nil ||
-		j.Oth != nil || j.K != nil
+	return j.Type == "oct" || bool(j.D || j.P || j.Q || j.DP || j.DQ || j.QI || j.Oth || j.K)
 }
 
 // ParsePublicKey reads a JSON Web Key. Errors wrap [ErrPrivateKey] for a private or symmetric key and [ErrKey] for
@@ -74,6 +73,10 @@ func ParsePublicKey(text []byte) (*PublicKey, error) {
 	if err := strictjson.Unmarshal(text, &j); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrKey, err)
 	}
+	return j.publicKey()
+}
+
+func (j *jwk) publicKey() (*PublicKey, error) {
 	if j.private() {
 		return nil, ErrPrivateKey
 	}

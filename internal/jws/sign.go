@@ -16,10 +16,10 @@ import (
 
 // PrivateKey is a P-256 key that signs with ES256. It prints as pointers only, never as its value.
 type PrivateKey struct {
-	key    *ecdsa.PrivateKey
-	pkcs8  secret.Text
-	public jwk
-	name   string
+	key        *ecdsa.PrivateKey
+	pkcs8      secret.Text
+	public     jwk
+	thumbprint string
 }
 
 // GenerateKey makes a new key.
@@ -59,14 +59,14 @@ func newPrivateKey(key *ecdsa.PrivateKey, pkcs8 secret.Text) (*PrivateKey, error
 		X:     base64.RawURLEncoding.EncodeToString(point[1:33]),
 		Y:     base64.RawURLEncoding.EncodeToString(point[33:]),
 	}
-	return &PrivateKey{key: key, pkcs8: pkcs8, public: public, name: public.thumbprint()}, nil
+	return &PrivateKey{key: key, pkcs8: pkcs8, public: public, thumbprint: public.thumbprint()}, nil
 }
 
 // Marshal returns the key as PKCS #8 DER bytes, for a vault to keep.
 func (k *PrivateKey) Marshal() secret.Text { return k.pkcs8 }
 
 // Thumbprint returns the RFC 7638 thumbprint of the public key.
-func (k *PrivateKey) Thumbprint() string { return k.name }
+func (k *PrivateKey) Thumbprint() string { return k.thumbprint }
 
 // MarshalSet returns the public JSON Web Key Set of the keys: a document to publish. Each kid is the key's thumbprint.
 func MarshalSet(keys ...*PrivateKey) ([]byte, error) {
@@ -75,49 +75,22 @@ func MarshalSet(keys ...*PrivateKey) ([]byte, error) {
 	}
 	for _, key := range keys {
 		public := key.public
-		public.KeyID, public.Use, public.Algorithm = key.name, "sig", ES256
+		public.KeyID, public.Use, public.Algorithm = key.thumbprint, "sig", ES256
 		document.Keys = append(document.Keys, public)
 	}
 	return strictjson.Marshal(document)
 }
 
-// Signer signs tokens that share one header, which is encoded once.
-type Signer struct {
-	key    *ecdsa.PrivateKey
-	header string
+// Sign returns the compact JWS of any header and payload. It looks at neither, so that the conformance suite can sign what
+// breaks the rules; whatever must keep them goes through a [Signer].
+func (k *PrivateKey) Sign(header, payload []byte) (string, error) {
+	return k.sign(base64.RawURLEncoding.EncodeToString(header), payload)
 }
 
-// EmbeddingSigner returns a Signer whose tokens carry the public key itself in jwk, as a DPoP proof does.
-func (k *PrivateKey) EmbeddingSigner(typ string) (*Signer, error) {
-	public, err := strictjson.Marshal(k.public)
-	if err != nil {
-		return nil, fmt.Errorf("encoding the public key: %w", err)
-	}
-	return k.signer(header{Algorithm: ES256, Type: typ, Key: public})
-}
-
-// NamingSigner returns a Signer whose tokens name the key in kid, for a key that was published by [MarshalSet].
-func (k *PrivateKey) NamingSigner(typ string) (*Signer, error) {
-	return k.signer(header{Algorithm: ES256, Type: typ, KeyID: k.name})
-}
-
-func (k *PrivateKey) signer(h header) (*Signer, error) {
-	text, err := strictjson.Marshal(h)
-	if err != nil {
-		return nil, fmt.Errorf("encoding the header: %w", err)
-	}
-	return &Signer{key: k.key, header: base64.RawURLEncoding.EncodeToString(text) + "."}, nil
-}
-
-// Sign returns the compact JWS of the claims, which are written as JSON.
-func (signer *Signer) Sign(claims any) (string, error) {
-	payload, err := strictjson.Marshal(claims)
-	if err != nil {
-		return "", fmt.Errorf("encoding the claims: %w", err)
-	}
-	signed := signer.header + base64.RawURLEncoding.EncodeToString(payload)
+func (k *PrivateKey) sign(encodedHeader string, payload []byte) (string, error) {
+	signed := encodedHeader + "." + base64.RawURLEncoding.EncodeToString(payload)
 	digest := sha256.Sum256([]byte(signed))
-	r, s, err := ecdsa.Sign(rand.Reader, signer.key, digest[:])
+	r, s, err := ecdsa.Sign(rand.Reader, k.key, digest[:])
 	if err != nil {
 		return "", fmt.Errorf("signing: %w", err)
 	}
@@ -125,4 +98,37 @@ func (signer *Signer) Sign(claims any) (string, error) {
 	r.FillBytes(signature[:32])
 	s.FillBytes(signature[32:])
 	return signed + "." + base64.RawURLEncoding.EncodeToString(signature[:]), nil
+}
+
+// Signer signs tokens that share one header, which is encoded once. Safe for concurrent use.
+type Signer struct {
+	key    *PrivateKey
+	header string
+}
+
+// EmbeddingSigner returns a Signer whose tokens carry the public key itself in jwk, as a DPoP proof does.
+func (k *PrivateKey) EmbeddingSigner(typ string) (*Signer, error) {
+	return k.signer(header{Algorithm: ES256, Type: typ, Key: &k.public})
+}
+
+// NamingSigner returns a Signer whose tokens name the key in kid, for a key that was published by [MarshalSet].
+func (k *PrivateKey) NamingSigner(typ string) (*Signer, error) {
+	return k.signer(header{Algorithm: ES256, Type: typ, KeyID: k.thumbprint})
+}
+
+func (k *PrivateKey) signer(h header) (*Signer, error) {
+	text, err := strictjson.Marshal(h)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the header: %w", err)
+	}
+	return &Signer{key: k, header: base64.RawURLEncoding.EncodeToString(text)}, nil
+}
+
+// Sign returns the compact JWS of the claims, which are written as JSON.
+func (s *Signer) Sign(claims any) (string, error) {
+	payload, err := strictjson.Marshal(claims)
+	if err != nil {
+		return "", fmt.Errorf("encoding the claims: %w", err)
+	}
+	return s.key.sign(s.header, payload)
 }
