@@ -1,9 +1,12 @@
-// Package approval keeps the requests for a person's decision: one for each subject, decided once, on a digest.
+// Package approval keeps the requests for a person's decision: one for each operation that needs one, decided once, about one
+// digest.
+//
+// An approval is opened and canceled in the transaction of the operation that it belongs to ([Open], [Cancel]), and a
+// decision moves that operation in the transaction that records it ([Operations]). So neither is ever without the other.
+// What a person sees is a bounded copy made when the plan was stored; what is approved is the plan's digest.
 package approval
 
 import (
-	"context"
-	"errors"
 	"time"
 
 	"countersign/broker/provider"
@@ -18,7 +21,7 @@ const (
 	Approved State = "approved"
 	Denied   State = "denied"
 	Expired  State = "expired"
-	Canceled State = "canceled" // its subject was canceled by the requester
+	Canceled State = "canceled" // its operation was canceled by the requester
 )
 
 // Approval is a request for a person's decision about an operation's plan.
@@ -35,8 +38,8 @@ type Approval struct {
 	Revision     int64 // 1, and 2 when it is closed
 	CreatedAt    time.Time
 	ExpiresAt    time.Time
-	// DecidedAt, DecidedBy and Note tell of an approval or denial.
-	DecidedAt time.Time
+	ClosedAt     time.Time // zero while it is pending
+	// DecidedBy and Note are the operator's, and empty unless the approval was approved or denied.
 	DecidedBy string
 	Note      string
 }
@@ -82,34 +85,3 @@ type Error struct {
 
 // Error returns the code and the message.
 func (e *Error) Error() string { return string(e.Code) + ": " + e.Message }
-
-// Service decides approvals. Its methods may be called concurrently. Refusals are [*Error]; any other error is ours.
-type Service struct{}
-
-var errSkeleton = errors.New("not there yet")
-
-// List returns up to limit approvals of all clients, newest first; 0 means 20, and more than 50 means 50. cursor is empty
-// or the Next of a page with the same filter.
-func (s *Service) List(ctx context.Context, filter Filter, limit int, cursor string) (Page, error) {
-	return Page{}, errSkeleton
-}
-
-// Get returns an approval.
-func (s *Service) Get(ctx context.Context, id string) (Approval, error) {
-	return Approval{}, errSkeleton
-}
-
-// Approve approves a pending approval and moves its operation to approved in the same transaction. replayed reports that
-// this very command was carried out before.
-func (s *Service) Approve(ctx context.Context, decision Decision) (a Approval, replayed bool, err error) {
-	return Approval{}, false, errSkeleton
-}
-
-// Deny denies a pending approval and moves its operation to denied in the same transaction. See [Service.Approve].
-func (s *Service) Deny(ctx context.Context, decision Decision) (a Approval, replayed bool, err error) {
-	return Approval{}, false, errSkeleton
-}
-
-// Watch returns a channel that holds a signal after any approval was opened or closed, and a function that ends the watch
-// and must be called. A signal carries no truth: watch first, then read, then wait.
-func (s *Service) Watch() (signal <-chan struct{}, cancel func()) { return nil, func() {} }

@@ -16,6 +16,12 @@ const (
 	Unavailable          Code = "unavailable"              // nothing was stored or changed; the same call may be made again
 )
 
+// The bounds of an [Error].
+const (
+	maxMessage = 500
+	maxFields  = 20
+)
+
 // Error is why a call was refused. Nothing was stored or changed.
 type Error struct {
 	Code Code

@@ -22,6 +22,8 @@ const (
 	Canceled  State = "canceled" // by its requester
 )
 
+var states = []State{Pending, Approved, Executing, Succeeded, Failed, Denied, Expired, Canceled}
+
 // Terminal reports whether nothing more will happen.
 func (s State) Terminal() bool {
 	switch s {
@@ -48,12 +50,12 @@ type Request struct {
 	Reason string
 }
 
-// Summary is an operation without what may be large or private: what lists show.
-type Summary struct {
+// Item is an operation without what may be large or private: what lists show.
+type Item struct {
 	ID        string // the operation ID, made by the broker
 	ClientID  string
 	RequestID string
-	Operation string
+	Name      string // of the operation, such as "demo.echo"
 	Title     string // at most 160 bytes, safe to show
 	Summary   string // at most 500 bytes, safe to show
 	State     State
@@ -64,9 +66,9 @@ type Summary struct {
 	TerminalAt time.Time // zero until the state is terminal
 }
 
-// Operation is everything that its client may see, and Rules besides.
+// Operation is everything that its client may see, and Rulings besides.
 type Operation struct {
-	Summary
+	Item
 	Effect    provider.Effect
 	Target    strictjson.Raw // as submitted, in canonical form
 	Arguments strictjson.Raw // as submitted, in canonical form
@@ -76,8 +78,8 @@ type Operation struct {
 	RequestDigest string
 	PlanDigest    string
 	ApprovalID    string // empty if no approval was asked for
-	// Rules are the policy rules that decided at submission. They are for operators, not for clients.
-	Rules []string
+	// Rulings are what policy answered at submission. They are for operators, not for clients.
+	Rulings []Ruling
 	// Result is the safe projection of the provider's result, an object, and nil unless the state is succeeded.
 	Result strictjson.Raw
 	// ResultCut reports that Result lacks something that the provider returned.
@@ -85,6 +87,19 @@ type Operation struct {
 	// Error is why the operation ended without success; nil for succeeded and canceled.
 	Error *Problem
 }
+
+// Ruling is an answer of policy.
+type Ruling struct {
+	Question string   `json:"question"` // QuestionSubmit or QuestionRunUnattended
+	Allowed  bool     `json:"allowed"`
+	Rules    []string `json:"rules"` // the @id of the rules that decided; none if no rule matched
+}
+
+// The questions of a [Ruling].
+const (
+	QuestionSubmit        = "submit"
+	QuestionRunUnattended = "run_unattended"
+)
 
 // Problem is why an operation ended without success: a code for programs and a bounded text for people that is safe to show.
 type Problem struct {
@@ -103,6 +118,11 @@ const (
 	CodePlanInvalid         = "plan_invalid"         // the stored plan is not what was approved; nothing was dispatched
 	CodeProviderError       = "provider_error"       // the provider refused with a code that is none
 )
+
+// ownCodes are those that no provider may give.
+var ownCodes = []string{
+	CodePolicyDenied, CodeApprovalDenied, CodeApprovalExpired, CodeOutcomeUnknown, CodeNotPerformed, CodeProviderUnavailable, CodePlanInvalid,
+}
 
 // Kind is what a durable change was.
 type Kind string
@@ -139,7 +159,7 @@ type Filter struct {
 
 // Page is a part of a list, newest first.
 type Page struct {
-	Operations []Summary
+	Operations []Item
 	// Next continues the list after this page; empty on the last one.
 	Next string
 }

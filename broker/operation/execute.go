@@ -1,0 +1,249 @@
+package operation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"time"
+
+	"countersign/broker/provider"
+	"countersign/internal/database"
+	"countersign/internal/strictjson"
+)
+
+// Run executes what is approved, first what an earlier process left, until ctx ends. Then it starts nothing more, lets the
+// calls under way go on for the grace period, cancels them, and returns when all have ended. Call it once.
+//
+// One process at a time may run a database: whatever is executing at the start is taken for interrupted.
+func (s *Service) Run(ctx context.Context) error {
+	left, err := unfinished(ctx, s.options.DB)
+	if err != nil {
+		return fmt.Errorf("taking up unfinished operations: %w", err)
+	}
+	calls, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	s.queue.start(left, func(j job) { s.execute(calls, j) })
+	<-ctx.Done()
+	s.queue.stop()
+	grace := time.AfterFunc(s.options.ShutdownGrace, cancel)
+	defer grace.Stop()
+	s.queue.wait()
+	return nil
+}
+
+const (
+	// reconcileTimeout bounds one look-up.
+	reconcileTimeout = 30 * time.Second
+	// maxRevision ends what is dispatched again and again because the process does not survive it.
+	maxRevision = 20
+	// databaseRetry is how long a change waits after the database has failed.
+	databaseRetry = time.Second
+)
+
+// reconcileDelays are how long to wait before each look-up of one unknown outcome: a provider that just failed may be back.
+var reconcileDelays = []time.Duration{0, time.Second, 5 * time.Second}
+
+// execute takes an operation from where its row says it is to its end.
+func (s *Service) execute(ctx context.Context, j job) {
+	r, ok := s.read(ctx, j.id)
+	if !ok {
+		return
+	}
+	offered, descriptor, known := s.options.Registry.Find(r.Name)
+	content, err := usablePlan(r)
+	usable := known && err == nil
+	dispatch := provider.Dispatch{OperationID: r.ID, ClientID: r.ClientID, Operation: r.Name, Plan: content}
+
+	switch {
+	case r.State == Approved && !usable:
+		s.options.Log.Error("a stored plan cannot be used", "operation", r.ID, "offered", known, "error", err)
+		s.change(ctx, r, change{kind: EventFailed, state: Failed, actor: actorBroker, detail: CodePlanInvalid, problem: Problem{
+			CodePlanInvalid, "The stored plan cannot be executed by this broker any more. Nothing was done; submit a new request if it is still wanted.",
+		}})
+	case r.State == Approved:
+		s.call(ctx, r, "", offered, descriptor, dispatch)
+	case r.State != Executing || !j.recovering:
+		// Canceled while it was queued, or handed over twice: then the other one has it.
+	case usable && repeatable(r, descriptor):
+		s.call(ctx, r, "again, since the broker was interrupted", offered, descriptor, dispatch)
+	default:
+		s.lookUp(ctx, r, offered, descriptor, dispatch, usable)
+	}
+}
+
+// repeatable reports whether an interrupted operation may be called again: if it was safe to repeat when it was dispatched
+// and still is.
+func repeatable(r record, descriptor provider.Descriptor) bool {
+	return r.Effect != provider.Change && descriptor.Effect != provider.Change && r.Revision < maxRevision
+}
+
+// usablePlan returns what the provider gets of a stored plan, if that is what was approved.
+func usablePlan(r record) (strictjson.Raw, error) {
+	if strictjson.Digest([]byte(r.plan)) != r.PlanDigest {
+		return nil, errors.New("the plan does not have the digest that was approved")
+	}
+	var document struct {
+		ClientID      string         `json:"client_id"`
+		Operation     string         `json:"operation"`
+		RequestDigest string         `json:"request_digest"`
+		Content       strictjson.Raw `json:"content"`
+	}
+	if err := strictjson.Unmarshal([]byte(r.plan), &document); err != nil {
+		return nil, fmt.Errorf("reading the plan: %w", err)
+	}
+	if document.ClientID != r.ClientID || document.Operation != r.Name || document.RequestDigest != r.RequestDigest {
+		return nil, errors.New("the plan is of another request")
+	}
+	return document.Content, nil
+}
+
+// call commits that the operation is dispatched, makes the one call, and records what came of it.
+func (s *Service) call(ctx context.Context, r record, detail string, offered provider.Operation, d provider.Descriptor, dispatch provider.Dispatch) {
+	s.options.Faults("execute: taken")
+	r, ok := s.change(ctx, r, change{kind: EventDispatched, state: Executing, actor: actorBroker, detail: detail})
+	if !ok {
+		return // canceled just before
+	}
+	s.options.Faults("execute: dispatched")
+	outcome := protected(ctx, d.Timeout, func(ctx context.Context) provider.Outcome { return offered.Execute(ctx, dispatch) })
+	s.options.Faults("execute: called")
+	switch {
+	case outcome.Verdict != provider.VerdictUnknown:
+		s.end(ctx, r, d, outcome, "")
+	case ctx.Err() != nil:
+		// Interrupted by the end of the process; the next one takes it up.
+	case d.Effect == provider.Read:
+		s.options.Log.Warn("a read had no answer", "operation", r.ID, "error", outcome.Cause)
+		s.fail(ctx, r, Problem{CodeProviderUnavailable, "The provider did not answer. Nothing was changed; submit it again, with a new request ID."})
+	default:
+		s.options.Log.Warn("the outcome of an execution is unknown", "operation", r.ID, "error", outcome.Cause)
+		s.lookUp(ctx, r, offered, d, dispatch, true)
+	}
+}
+
+// lookUp finds out what became of an execution without calling it again.
+func (s *Service) lookUp(ctx context.Context, r record, offered provider.Operation, d provider.Descriptor, dispatch provider.Dispatch, usable bool) {
+	if reconciler, ok := offered.(provider.Reconciler); ok && usable {
+		for _, delay := range reconcileDelays {
+			if !sleep(ctx, delay) {
+				return // the next process looks again
+			}
+			outcome := protected(ctx, reconcileTimeout, func(ctx context.Context) provider.Outcome { return reconciler.Reconcile(ctx, dispatch) })
+			s.options.Faults("execute: looked up")
+			switch outcome.Verdict {
+			case provider.VerdictSucceeded:
+				s.end(ctx, r, d, outcome, "found by looking it up")
+				return
+			case provider.VerdictRefused:
+				problem := safeProblem(outcome.Code, outcome.Message)
+				s.fail(ctx, r, Problem{CodeNotPerformed, provider.Cut("It did not take effect ("+problem.Code+"): "+problem.Message, maxMessage)})
+				return
+			case provider.VerdictUnknown:
+				s.options.Log.Warn("looking up an unknown outcome", "operation", r.ID, "error", outcome.Cause)
+			}
+		}
+		if ctx.Err() != nil {
+			return
+		}
+	}
+	s.fail(ctx, r, Problem{CodeOutcomeUnknown, "It is not known whether this took effect. Look it up at the provider, and do not submit it again under a new request ID before that."})
+}
+
+// end records a proven outcome.
+func (s *Service) end(ctx context.Context, r record, d provider.Descriptor, outcome provider.Outcome, detail string) {
+	if outcome.Verdict == provider.VerdictRefused {
+		s.fail(ctx, r, safeProblem(outcome.Code, outcome.Message))
+		return
+	}
+	if outcome.Cause != nil {
+		s.options.Log.Warn("a result was lost", "operation", r.ID, "error", outcome.Cause)
+	}
+	result, cut := provider.Project(outcome.Result, d.PublicNames)
+	s.change(ctx, r, change{kind: EventSucceeded, state: Succeeded, actor: actorBroker, detail: detail, result: result, cut: cut})
+	s.options.Faults("execute: recorded")
+}
+
+func (s *Service) fail(ctx context.Context, r record, problem Problem) {
+	s.change(ctx, r, change{kind: EventFailed, state: Failed, actor: actorBroker, detail: problem.Code, problem: problem})
+	s.options.Faults("execute: recorded")
+}
+
+// change makes a change durable and tells the waiting. It returns false if the operation was changed by someone else
+// meanwhile. It tries again while the database fails, since an outcome that is not recorded is lost.
+func (s *Service) change(ctx context.Context, r record, c change) (record, bool) {
+	for {
+		now := s.options.Now()
+		err := s.options.DB.Write(context.WithoutCancel(ctx), func(tx *database.Tx) error { return advance(tx, r, c, now) })
+		switch {
+		case err == nil:
+			r.State, r.Revision = c.state, r.Revision+1
+			s.options.Wake.Wake(r.ID)
+			return r, true
+		case errors.Is(err, errStale):
+			s.options.Log.Info("an operation was changed by someone else meanwhile", "operation", r.ID, "change", c.kind)
+			return r, false
+		}
+		s.options.Log.Error("recording a change of an operation", "operation", r.ID, "change", c.kind, "error", err)
+		if errors.Is(err, database.ErrClosed) || !sleep(ctx, databaseRetry) {
+			return r, false
+		}
+	}
+}
+
+// read returns an operation, trying again while the database fails.
+func (s *Service) read(ctx context.Context, id string) (record, bool) {
+	for {
+		r, err := find(s.row(ctx), id)
+		if err == nil {
+			return r, true
+		}
+		s.options.Log.Error("reading an operation to be executed", "operation", id, "error", err)
+		if !sleep(ctx, databaseRetry) {
+			return record{}, false
+		}
+	}
+}
+
+// protected bounds a call of a provider in time and survives its panic.
+func protected(ctx context.Context, timeout time.Duration, call func(context.Context) provider.Outcome) (outcome provider.Outcome) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	var err error
+	func() {
+		defer recovered(&err)
+		outcome = call(ctx)
+	}()
+	if err != nil {
+		return provider.Unknown(err)
+	}
+	return outcome
+}
+
+// sleep waits and returns false when ctx ends first.
+func sleep(ctx context.Context, delay time.Duration) bool {
+	timer := time.NewTimer(delay)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+var problemCode = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
+
+// safeProblem makes a provider's refusal safe to store and show. A code that is none, or one of the broker's own, becomes
+// [CodeProviderError].
+func safeProblem(code, message string) Problem {
+	if !problemCode.MatchString(code) || slices.Contains(ownCodes, code) {
+		code = CodeProviderError
+	}
+	message = provider.Sanitize(message, maxMessage)
+	if message == "" {
+		message = "The provider gave no reason."
+	}
+	return Problem{code, message}
+}
