@@ -63,9 +63,9 @@ const (
 
 // Options configures a [Registry].
 type Options struct {
-	DB     *database.DB  // with the tables of [Migrate]
-	Client *fetch.Client // may be nil where [Registry.Agent] is not called
-	Now    func() time.Time
+	Database *database.DB  // with the tables of [Migrate]
+	Client   *fetch.Client // may be nil where [Registry.Agent] is not called
+	Now      func() time.Time
 
 	Mode           Mode
 	NewPerHour     int // Personal Agents never seen before that may start here within an hour; 0 for no limit

@@ -52,7 +52,7 @@ func (r *Registry) decide(ctx context.Context, clientID string, status Status) e
 	if _, err := poppy.ParseClientID(clientID); err != nil {
 		return fmt.Errorf("client_id %w", err)
 	}
-	return r.options.DB.Write(ctx, func(tx *database.Tx) error {
+	return r.options.Database.Write(ctx, func(tx *database.Tx) error {
 		_, err := tx.Exec(`INSERT INTO agent (client_id, name, status, first_seen, last_seen) VALUES (?, '', ?, 0, 0)
 			ON CONFLICT (client_id) DO UPDATE SET status = excluded.status`, clientID, status)
 		return err
@@ -62,7 +62,7 @@ func (r *Registry) decide(ctx context.Context, clientID string, status Status) e
 // Forget removes what is known and decided about a Personal Agent. It returns false if there was nothing.
 func (r *Registry) Forget(ctx context.Context, clientID string) (bool, error) {
 	var removed int64
-	err := r.options.DB.Write(ctx, func(tx *database.Tx) (err error) {
+	err := r.options.Database.Write(ctx, func(tx *database.Tx) (err error) {
 		removed, err = tx.Exec(`DELETE FROM agent WHERE client_id = ?`, clientID)
 		return err
 	})
@@ -73,7 +73,7 @@ func (r *Registry) Forget(ctx context.Context, clientID string) (bool, error) {
 // for the first.
 func (r *Registry) List(ctx context.Context, after string, limit int) ([]Entry, error) {
 	var entries []Entry
-	err := r.options.DB.Query(ctx, func(scan func(...any) error) error {
+	err := r.options.Database.Query(ctx, func(scan func(...any) error) error {
 		entry, err := scanEntry(scan)
 		entries = append(entries, entry)
 		return err
@@ -86,7 +86,7 @@ func (r *Registry) List(ctx context.Context, after string, limit int) ([]Entry, 
 
 // find returns what is known about an agent, a zero Entry if nothing is.
 func (r *Registry) find(ctx context.Context, clientID string) (Entry, error) {
-	entry, err := scanEntry(r.options.DB.QueryRow(ctx,
+	entry, err := scanEntry(r.options.Database.QueryRow(ctx,
 		`SELECT client_id, name, status, first_seen, last_seen FROM agent WHERE client_id = ?`, clientID).Scan)
 	if errors.Is(err, database.ErrNoRows) {
 		return Entry{}, nil

@@ -179,7 +179,7 @@ func (s *Service) decide(
 	ctx context.Context, agent registry.Agent, used []once, now time.Time, grant func(*database.Tx) error,
 ) error {
 	var refusal error
-	err := s.DB.Write(ctx, func(tx *database.Tx) error {
+	err := s.Database.Write(ctx, func(tx *database.Tx) error {
 		if err := s.Agents.Admit(tx, agent); err != nil {
 			return err
 		}

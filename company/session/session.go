@@ -53,11 +53,11 @@ var _ Agents = (*registry.Registry)(nil)
 
 // Options configures a [Service].
 type Options struct {
-	DB     *database.DB // with the tables of [Migrate] and of [registry.Migrate]
-	Agents Agents
-	Proofs *dpop.Verifier
-	Nonces *dpop.Nonces // of the verifier; nil if it does not look at them
-	Now    func() time.Time
+	Database *database.DB // with the tables of [Migrate] and of [registry.Migrate]
+	Agents   Agents
+	Proofs   *dpop.Verifier
+	Nonces   *dpop.Nonces // of the verifier; nil if it does not look at them
+	Now      func() time.Time
 
 	Issuer        string // auth.issuer: the only aud that assertions may have
 	TokenEndpoint string // URL of the token endpoint as clients see it: the htu of proofs sent there
@@ -94,11 +94,11 @@ func (s *Service) Token(ctx context.Context, digest [sha256.Size]byte) (guard.To
 
 // Lookup returns a Session, or [ErrNoSession].
 func (s *Service) Lookup(ctx context.Context, sessionID string) (Session, error) {
-	return readSession(s.DB.QueryRow(ctx, selectSession, sessionID, database.Millis(s.Now())), sessionID)
+	return readSession(s.Database.QueryRow(ctx, selectSession, sessionID, database.Millis(s.Now())), sessionID)
 }
 
 // End ends a Session: its tokens are refused from now on and it cannot be renewed. The Account Token it was signed in with
 // stays as it is (4). The error is [ErrNoSession] or the store's.
 func (s *Service) End(ctx context.Context, sessionID string) error {
-	return s.DB.Write(ctx, func(tx *database.Tx) error { return endSession(tx, sessionID, s.Now()) })
+	return s.Database.Write(ctx, func(tx *database.Tx) error { return endSession(tx, sessionID, s.Now()) })
 }

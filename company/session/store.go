@@ -118,7 +118,7 @@ func (s *Service) selectToken(ctx context.Context, digest [sha256.Size]byte, now
 	var scope, extensions string
 	var expires, ends int64
 	var status registry.Status
-	err := s.DB.QueryRow(ctx, `SELECT s.client_id, t.agent_name, s.user_id, t.session_id, t.account, t.scope, t.resource,
+	err := s.Database.QueryRow(ctx, `SELECT s.client_id, t.agent_name, s.user_id, t.session_id, t.account, t.scope, t.resource,
 			t.agent_extensions, t.key_thumbprint, t.expires, s.ends, COALESCE(a.status, '')
 		FROM session_token t JOIN session s ON s.session_id = t.session_id LEFT JOIN agent a ON a.client_id = s.client_id
 		WHERE t.digest = ? AND t.expires > ?`, digest[:], database.Millis(now)).
