@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"countersign/internal/strictjson"
 	"countersign/poppy"
@@ -263,6 +264,24 @@ func TestAccepted(t *testing.T) {
 		_, err := poppy.ParseAccepted([]byte(text))
 		t.Log(text)
 		wantFields(t, err, want...)
+	}
+}
+
+// P-7.5-10 P-7.5-13, Q14
+func TestParseWait(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]time.Duration{
+		"0": 0, "10": 10 * time.Second, "007": 7 * time.Second, "86400": 24 * time.Hour, "86401": 24 * time.Hour,
+		"99999999999999999999999": 24 * time.Hour,
+	} {
+		if got, err := poppy.ParseWait(text); err != nil || got != want {
+			t.Errorf("%q: got %s, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "-1", "+1", "1.5", "1e3", "ten", " 1", "٣"} {
+		if got, err := poppy.ParseWait(text); err == nil || got != 0 {
+			t.Errorf("%q: got %s", text, got)
+		}
 	}
 }
 

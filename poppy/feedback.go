@@ -38,18 +38,21 @@ func ParseReport(data []byte) (Report, error) {
 // Validate checks what a Company accepts. The error is [Problems].
 func (r Report) Validate() error {
 	var c checker
+	r.check(&c)
+	return c.err()
+}
+
+func (r Report) check(c *checker) {
 	c.text(r.Kind, MaxReportKind, "8", "kind")
 	c.text(r.Task, MaxReportTask, "8", "task")
 	c.longest(r.Description, MaxReportDescription, "8", "description")
-	return c.err()
 }
 
 // ValidateForSending checks what a Personal Agent must send: a description too. The error is [Problems].
 func (r Report) ValidateForSending() error {
 	var c checker
-	c.text(r.Kind, MaxReportKind, "8", "kind")
-	c.text(r.Task, MaxReportTask, "8", "task")
-	c.text(r.Description, MaxReportDescription, "8", "description")
+	r.check(&c)
+	c.require(strings.TrimSpace(r.Description) != "", "8", "description", "is required")
 	return c.err()
 }
 

@@ -70,8 +70,8 @@ func (e *LinkError) Error() string {
 }
 
 // CheckLink checks both directions of the link between a domain and its issuer, which must hold before the document is
-// used (3): the document is about the host servedBy, which served it after all redirects and has no port; the metadata
-// is that of auth.issuer, to the character; and the issuer lists the domain. The error is a [*LinkError], inside a
+// used (3): the document is about the host servedBy, which served it after all redirects and has a port only if that is
+// not 443; the metadata is that of auth.issuer, to the character; and the issuer lists the domain. The error is a [*LinkError], inside a
 // [*VersionError] if the document is of another version. A document without auth has only the first direction.
 func CheckLink(d Document, servedBy string, m IssuerMetadata) error {
 	if !SpeaksForHost(d.Organization.Domain, servedBy) {

@@ -31,19 +31,21 @@ const (
 	ParamCodeChallengeMethod = "code_challenge_method"
 	ParamError               = "error"
 	ParamIssuer              = "iss"
-	ParamUserCode            = "user_code"
 )
 
 // Fixed values of form parameters.
 const (
-	ClientAssertionType    = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
-	ResponseTypeCode       = "code"
-	ChallengeMethodS256    = "S256"
-	TokenHintRefreshToken  = "refresh_token"
-	maxLifetimeSeconds     = 100 * 365 * 24 * 3600
-	maxTokenLength         = 16 << 10
-	token68Alphabet        = alphanumeric + "-._~+/"
-	defaultPollingInterval = 5 // seconds (RFC 8628 section 3.2)
+	ClientAssertionType   = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+	ResponseTypeCode      = "code"
+	ChallengeMethodS256   = "S256"
+	TokenHintRefreshToken = "refresh_token"
+)
+
+const (
+	maxLifetime     = 100 * 365 * 24 * 3600 // seconds; a time.Duration can hold it
+	maxTokenBytes   = 16 << 10
+	defaultInterval = 5                       // seconds (RFC 8628 section 3.2)
+	token68Alphabet = alphanumeric + "-._~+/" // RFC 9110 section 11.2, before any =
 )
 
 // TokenType says how a Session Token is sent: it is the scheme of the Authorization header (4.3).
@@ -110,11 +112,11 @@ func (w tokenWire) read() (TokenResponse, error) {
 	var known bool
 	r.TokenType, known = ParseTokenType(w.TokenType)
 	c.require(known, "4.2", "token_type", "must be DPoP or Bearer")
-	c.require(w.ExpiresIn > 0 && w.ExpiresIn <= maxLifetimeSeconds, "4.2", "expires_in", "is required: seconds, greater than 0")
-	c.require(len(w.RefreshToken) <= maxTokenLength, "4.8", "refresh_token", "must not be longer than 16384 bytes")
+	c.require(w.ExpiresIn > 0 && w.ExpiresIn <= maxLifetime, "4.2", "expires_in", "is required: seconds, greater than 0")
+	c.require(len(w.RefreshToken) <= maxTokenBytes, "4.8", "refresh_token", "must not be longer than 16384 bytes")
 	if w.RefreshTokenExpiresIn != nil {
 		r.RefreshTokenExpiresIn = *w.RefreshTokenExpiresIn
-		c.require(r.RefreshTokenExpiresIn > 0 && r.RefreshTokenExpiresIn <= maxLifetimeSeconds, "4.4", "refresh_token_expires_in", "must be seconds, greater than 0")
+		c.require(r.RefreshTokenExpiresIn > 0 && r.RefreshTokenExpiresIn <= maxLifetime, "4.4", "refresh_token_expires_in", "must be seconds, greater than 0")
 	}
 	if w.Scope == nil {
 		c.require(false, "4.2", "scope", `is required, "" when signed out`)
@@ -160,7 +162,7 @@ func (r TokenResponse) wire() tokenWire {
 // validToken tells whether text fits behind a scheme in the Authorization header: the token68 of RFC 9110.
 func validToken(text string) bool {
 	core := strings.TrimRight(text, "=")
-	return core != "" && len(text) <= maxTokenLength && strings.Trim(core, token68Alphabet) == ""
+	return core != "" && len(text) <= maxTokenBytes && strings.Trim(core, token68Alphabet) == ""
 }
 
 // DeviceAuthorization is a successful answer of the device authorization endpoint (4.6, RFC 8628). Writing it as JSON
@@ -191,15 +193,15 @@ func ParseDeviceAuthorization(data []byte) (DeviceAuthorization, error) {
 		return DeviceAuthorization{}, err
 	}
 	var c checker
-	c.require(w.DeviceCode != "" && len(w.DeviceCode) <= maxTokenLength, "4.6", "device_code", "is required")
+	c.require(w.DeviceCode != "" && len(w.DeviceCode) <= maxTokenBytes, "4.6", "device_code", "is required")
 	c.require(printable(w.UserCode, MaxIDLength), "4.6", "user_code", "is required: printable ASCII characters")
 	c.url(w.VerificationURI, "4.6", "verification_uri")
 	c.optionalURL(w.VerificationURIComplete, "4.6", "verification_uri_complete")
-	c.require(w.ExpiresIn > 0 && w.ExpiresIn <= maxLifetimeSeconds, "4.6", "expires_in", "is required: seconds, greater than 0")
-	interval := int64(defaultPollingInterval)
+	c.require(w.ExpiresIn > 0 && w.ExpiresIn <= maxLifetime, "4.6", "expires_in", "is required: seconds, greater than 0")
+	interval := int64(defaultInterval)
 	if w.Interval != nil {
 		interval = *w.Interval
-		c.require(interval > 0 && interval <= maxLifetimeSeconds, "4.6", "interval", "must be seconds, greater than 0")
+		c.require(interval > 0 && interval <= maxLifetime, "4.6", "interval", "must be seconds, greater than 0")
 	}
 	if err := c.err(); err != nil {
 		return DeviceAuthorization{}, err
