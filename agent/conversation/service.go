@@ -128,6 +128,25 @@ func (s *Service) Open(ctx context.Context, in *session.Session, conversationID 
 	return c, nil
 }
 
+// Latest returns the conversation that the User began last at the Company, nil if there is none. It may be closed.
+func (s *Service) Latest(ctx context.Context, in *session.Session) (*Conversation, error) {
+	if in.Private() {
+		return nil, nil
+	}
+	c, err := s.conversation(in)
+	if err != nil {
+		return nil, err
+	}
+	found, err := s.store.latest(ctx, c)
+	if err != nil {
+		return nil, fmt.Errorf("looking for the latest conversation: %w", err)
+	}
+	if !found {
+		return nil, nil
+	}
+	return c, nil
+}
+
 // Unfinished returns the User's conversations at the Company that have a message which is not known to have arrived.
 // [Conversation.Flush] sends it again.
 func (s *Service) Unfinished(ctx context.Context, in *session.Session) ([]*Conversation, error) {

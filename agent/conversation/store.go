@@ -40,7 +40,8 @@ func (s store) insert(ctx context.Context, c *Conversation) error {
 		return err
 	}
 	return s.vault.Write(ctx, func(tx *database.Tx) error {
-		_, err := tx.Exec("INSERT INTO conversations (id, owner, pending) VALUES (?, ?, ?)", c.row, s.owner(c), pending)
+		_, err := tx.Exec("INSERT INTO conversations (id, owner, opened_at, pending) VALUES (?, ?, ?, ?)",
+			c.row, s.owner(c), database.Millis(c.service.now()), pending)
 		return err
 	})
 }
@@ -53,8 +54,9 @@ func (s store) find(ctx context.Context, c *Conversation) error {
 	}
 	var cursor, pending []byte
 	err = s.vault.Write(ctx, func(tx *database.Tx) error {
-		_, err := tx.Exec("INSERT INTO conversations (id, owner, name, conversation_id) VALUES (?, ?, ?, ?) ON CONFLICT (name) DO NOTHING",
-			sealedID.row, s.owner(c), s.name(c, c.id), sealedID.value)
+		_, err := tx.Exec(`INSERT INTO conversations (id, owner, opened_at, name, conversation_id) VALUES (?, ?, ?, ?, ?)
+			ON CONFLICT (name) DO NOTHING`,
+			sealedID.row, s.owner(c), database.Millis(c.service.now()), s.name(c, c.id), sealedID.value)
 		if err != nil {
 			return err
 		}
@@ -112,6 +114,21 @@ func (s store) unfinished(ctx context.Context, issuer, person string, empty func
 	}, "SELECT id, conversation_id, cursor, pending FROM conversations WHERE owner = ? AND pending IS NOT NULL ORDER BY id",
 		s.vault.Hash("conversations", issuer, person))
 	return all, err
+}
+
+// latest fills c with the conversation of its owner that was opened last, and returns false if there is none.
+func (s store) latest(ctx context.Context, c *Conversation) (found bool, err error) {
+	var conversationID, cursor, pending []byte
+	err = s.vault.QueryRow(ctx, `SELECT id, conversation_id, cursor, pending FROM conversations
+		WHERE owner = ? AND conversation_id IS NOT NULL ORDER BY opened_at DESC LIMIT 1`,
+		s.owner(c)).Scan(&c.row, &conversationID, &cursor, &pending)
+	if errors.Is(err, database.ErrNoRows) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return true, s.fill(c, conversationID, cursor, pending)
 }
 
 // setPending keeps a message that is about to be sent, or none.
