@@ -171,6 +171,19 @@ func TestStaleDocumentIsRevalidatedByItsValidators(t *testing.T) {
 	}
 }
 
+// P-3-07
+func TestNothingIsRememberedOfADocumentThatMustNotBeStored(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t, fetch.CacheOptions{})
+	s.answers(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "no-store")
+		w.Header().Set("ETag", `"1"`)
+		_, _ = w.Write([]byte("known: " + r.Header.Get("If-None-Match")))
+	})
+	s.wants(t, s.Get, home, "known: ", 1)
+	s.wants(t, s.Get, home, "known: ", 1)
+}
+
 func TestNotModifiedByAnotherServerIsNotTaken(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t, fetch.CacheOptions{Get: fetch.GetOptions{MaxRedirects: 1}})

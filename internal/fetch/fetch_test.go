@@ -202,6 +202,23 @@ func TestGetReportsWhatIsNotADocument(t *testing.T) {
 	}
 }
 
+func TestSteadyBodyMayTakeLongerThanTheIdleLimit(t *testing.T) {
+	t.Parallel()
+	s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		for range 12 {
+			_, _ = w.Write([]byte("."))
+			_ = http.NewResponseController(w).Flush()
+			time.Sleep(100 * time.Millisecond)
+		}
+	})
+	options := s.mapped("outdoor.example")
+	options.IdleTimeout = 800 * time.Millisecond
+	response, err := client(t, options).Get(t.Context(), home, fetch.GetOptions{})
+	if err != nil || string(response.Body) != "............" {
+		t.Errorf("got %v, %v", response, err)
+	}
+}
+
 func TestConnectionThatCannotBeMadeOrTrustedIsExplained(t *testing.T) {
 	t.Parallel()
 	s := serve(t, writeDocument)
