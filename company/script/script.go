@@ -202,7 +202,12 @@ func (c *checker) rule(field string, r Rule) rule {
 		case err != nil:
 			c.problem(field+".pattern", "is not a regular expression", err.Error())
 		default:
-			checked.pattern, groups = pattern, slices.DeleteFunc(pattern.SubexpNames(), func(name string) bool { return name == "" })
+			checked.pattern = pattern
+			for _, name := range pattern.SubexpNames() {
+				if name != "" {
+					groups = append(groups, name)
+				}
+			}
 		}
 	}
 	if r.After != "" && !c.named[r.After] {
