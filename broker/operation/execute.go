@@ -19,6 +19,9 @@ import (
 // One process at a time may run a database: whatever is executing at the start is taken for interrupted.
 func (s *Service) Run(ctx context.Context) error {
 	left, err := unfinished(ctx, s.options.DB)
+	if ctx.Err() != nil {
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("taking up unfinished operations: %w", err)
 	}

@@ -64,7 +64,7 @@ func scanRecord(row database.Row) (record, error) {
 	)
 	err := row.Scan(&r.seq, &r.ID, &r.ClientID, &r.RequestID, &r.Name, &r.Title, &r.Summary, &r.State, &r.Revision,
 		&created, &updated, &terminal, &r.Effect, &r.RequestDigest, &r.PlanDigest, &r.ApprovalID,
-		&problem.Code, &problem.Message, &r.ResultCut, &result, &r.Target, &r.Arguments, &r.Reason, &rulings, &r.plan)
+		&problem.Code, &problem.Message, &r.ResultCut, &result, (*[]byte)(&r.Target), (*[]byte)(&r.Arguments), &r.Reason, &rulings, &r.plan)
 	if err != nil {
 		return record{}, err
 	}

@@ -120,7 +120,7 @@ func (p *projector) array(elements []strictjson.Raw, depth int) any {
 
 // text shortens a string until its JSON form fits what is left.
 func (p *projector) text(text string) any {
-	safe := Redact(text)
+	safe := redactStart(text, MaxResult)
 	p.cut = p.cut || safe != text
 	for {
 		data, err := strictjson.Marshal(safe)

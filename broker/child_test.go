@@ -1,0 +1,5 @@
+package broker_test
+
+const childVariable = "COUNTERSIGN_BROKER_CHILD"
+
+func child() {}
