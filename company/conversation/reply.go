@@ -31,6 +31,9 @@ const (
 // earlier run left unfinished.
 func (s *Service) Run(ctx context.Context) error {
 	unfinished, err := working(ctx, s.Database)
+	if ctx.Err() != nil {
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("looking for unfinished turns: %w", err)
 	}

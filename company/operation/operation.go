@@ -69,23 +69,22 @@ func (r Revision) issue(id string, number int64, now time.Time) (issued, error) 
 			return issued{}, errors.New("scopes must be scopes")
 		}
 	}
-	terms := r.Terms
-	if terms != nil {
-		canonical, err := strictjson.Canonical(terms)
-		if err != nil {
-			return issued{}, fmt.Errorf("terms: %w", err)
-		}
-		terms = canonical
-	}
 	operation := poppy.Operation{
 		OperationID: id, Revision: number, State: poppy.OperationProposed,
-		Summary: r.Summary, Terms: terms, UserApprovalRequired: r.UserApprovalRequired,
+		Summary: r.Summary, Terms: r.Terms, UserApprovalRequired: r.UserApprovalRequired,
 		// In the precision of the database, so that the last moment to confirm is the one that was announced.
 		ExpiresAt: poppy.At(now.Add(r.ExpiresIn).Truncate(time.Millisecond)),
 		URL:       strings.ReplaceAll(r.URL, "{operation_id}", url.PathEscape(id)),
 	}
 	if err := operation.ValidateForPublishing(); err != nil {
 		return issued{}, err
+	}
+	if r.Terms != nil {
+		canonical, err := strictjson.Canonical(r.Terms)
+		if err != nil || canonical[0] != '{' {
+			return issued{}, errors.Join(errors.New("terms must be a JSON object"), err)
+		}
+		operation.Terms = canonical
 	}
 	digest, err := operation.TermsDigest()
 	if err != nil {

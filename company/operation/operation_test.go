@@ -445,6 +445,7 @@ func TestAProposalThatCanNotBeShownIsRefused(t *testing.T) {
 		"no summary":                 func(p *operation.Proposal) { p.Summary = " \n" }, // O-3-05
 		"a long summary":             func(p *operation.Proposal) { p.Summary = strings.Repeat("é", 4001) },
 		"terms of another form":      func(p *operation.Proposal) { p.Terms = poppy.Object(`{"a":1,"a":2}`) },
+		"terms that are no object":   func(p *operation.Proposal) { p.Terms = poppy.Object(`[1]`) },
 		"terms that no reader keeps": func(p *operation.Proposal) { p.Terms = poppy.Object(`{"order":1234567890123456789}`) },
 		"long terms":                 func(p *operation.Proposal) { p.Terms = poppy.Object(`{"a":"` + strings.Repeat("a", 64<<10) + `"}`) },
 		"no time":                    func(p *operation.Proposal) { p.ExpiresIn = 0 },

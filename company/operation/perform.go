@@ -21,6 +21,9 @@ const storeRetry = 5 * time.Second
 // what an earlier run left unfinished: what was not started is performed, what was started is looked up.
 func (s *Service) Run(ctx context.Context) error {
 	unfinished, err := inProgress(ctx, s.Database)
+	if ctx.Err() != nil {
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("looking for unfinished operations: %w", err)
 	}
