@@ -83,13 +83,13 @@ func manyParams(n int) string {
 
 func TestChallengeIsWrittenSafely(t *testing.T) {
 	t.Parallel()
-	c := poppy.Challenge{Scheme: "DPoP", Params: []poppy.Param{{Name: "error", Value: `a"b\c`}, {Name: "scope", Value: "x\r\nSet-Cookie: y\x00é"}}}
-	const want = `DPoP error="a\"b\\c", scope="x??Set-Cookie: y??"`
+	c := poppy.Challenge{Scheme: "DPoP", Params: []poppy.Param{{Name: "error", Value: `~ a"b\c`}, {Name: "scope", Value: "x\r\nSet-Cookie: y\x00é"}}}
+	const want = `DPoP error="~ a\"b\\c", scope="x??Set-Cookie: y??"`
 	if got := c.String(); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	read, err := poppy.ParseChallenges([]string{c.String()})
-	if err != nil || len(read) != 1 || read[0].Param("ERROR") != `a"b\c` || read[0].Param("none") != "" {
+	if err != nil || len(read) != 1 || read[0].Param("ERROR") != `~ a"b\c` || read[0].Param("none") != "" {
 		t.Errorf("got %+v, %v", read, err)
 	}
 	if got := (poppy.Challenge{Scheme: "Negotiate", Token68: "abc="}).String(); got != "Negotiate abc=" {

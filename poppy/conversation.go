@@ -3,9 +3,7 @@ package poppy
 import (
 	"fmt"
 	"maps"
-	"strconv"
 	"strings"
-	"time"
 
 	"countersign/internal/strictjson"
 )
@@ -21,20 +19,6 @@ const (
 	EventTextDelta  = "text-delta" // the name of an SSE event, not a type of the list (7.6)
 	HeaderLastEvent = "Last-Event-ID"
 )
-
-// ParseWait reads the wait query parameter: a whole number of seconds, 0 or more (7.5). A Company caps it and does not
-// refuse a large one, so what is longer than a day is a day.
-func ParseWait(text string) (time.Duration, error) {
-	if !isDigits(text) {
-		return 0, Problems{{Field: QueryWait, Rule: "must be a whole number of seconds, 0 or more", Section: "7.5"}}
-	}
-	const day = 24 * time.Hour
-	seconds, err := strconv.Atoi(text)
-	if err != nil || seconds > int(day/time.Second) {
-		return day, nil //nolint:nilerr // digits that do not fit are a large number
-	}
-	return time.Duration(seconds) * time.Second, nil
-}
 
 // Sender says who wrote a message: a person or an AI (7.8).
 type Sender string

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"countersign/internal/strictjson"
 	"countersign/poppy"
@@ -68,6 +67,16 @@ func TestMessageFaults(t *testing.T) {
 		"locale a sentence":     {[]any{"message/context/locale", "US English"}, "message.context.locale"},
 		"locale empty":          {[]any{"message/context/locale", ""}, "message.context.locale"},
 		"locale with a script":  {[]any{"message/context/locale", "zh-Hant-TW-x-private"}, ""},
+		"locale of a digit":     {[]any{"message/context/locale", "1-US"}, "message.context.locale"},
+		"locale, 8 letters":     {[]any{"message/context/locale", "abcdefgh-US"}, ""},
+		"locale, 9 letters":     {[]any{"message/context/locale", "abcdefghi-US"}, "message.context.locale"},
+		"locale, no subtag":     {[]any{"message/context/locale", "en-"}, "message.context.locale"},
+		"locale too long":       {[]any{"message/context/locale", "en" + strings.Repeat("-abcdefg", 8)}, "message.context.locale"},
+		"time zone empty":       {[]any{"message/context/time_zone", ""}, "message.context.time_zone"},
+		"time zone a path":      {[]any{"message/context/time_zone", "/etc/passwd"}, "message.context.time_zone"},
+		"time zone unfinished":  {[]any{"message/context/time_zone", "America/"}, "message.context.time_zone"},
+		"time zone with spaces": {[]any{"message/context/time_zone", "Pacific Time"}, "message.context.time_zone"},
+		"time zone too long":    {[]any{"message/context/time_zone", strings.Repeat("a", 65)}, "message.context.time_zone"},
 		"locale underscored":    {[]any{"message/context/locale", "en_US"}, "message.context.locale"},
 		"time zone a number":    {[]any{"message/context/time_zone", -8}, "message.context.time_zone"},
 		"time zone an offset":   {[]any{"message/context/time_zone", "-08:00"}, "message.context.time_zone"},
@@ -264,24 +273,6 @@ func TestAccepted(t *testing.T) {
 		_, err := poppy.ParseAccepted([]byte(text))
 		t.Log(text)
 		wantFields(t, err, want...)
-	}
-}
-
-// P-7.5-10 P-7.5-13, Q14
-func TestParseWait(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]time.Duration{
-		"0": 0, "10": 10 * time.Second, "007": 7 * time.Second, "86400": 24 * time.Hour, "86401": 24 * time.Hour,
-		"99999999999999999999999": 24 * time.Hour,
-	} {
-		if got, err := poppy.ParseWait(text); err != nil || got != want {
-			t.Errorf("%q: got %s, %v", text, got, err)
-		}
-	}
-	for _, text := range []string{"", "-1", "+1", "1.5", "1e3", "ten", " 1", "٣"} {
-		if got, err := poppy.ParseWait(text); err == nil || got != 0 {
-			t.Errorf("%q: got %s", text, got)
-		}
 	}
 }
 
