@@ -37,10 +37,8 @@ func ReadForm(w http.ResponseWriter, r *http.Request, maxBytes int64) (url.Value
 		return nil, InvalidRequest(errors.New("form has an invalid escape or separator")) // the parser's error repeats it
 	}
 	for name, values := range form {
-		for _, text := range append(values, name) {
-			if !utf8.ValidString(text) {
-				return nil, InvalidRequest(errors.New("form is not UTF-8"))
-			}
+		if !utf8.ValidString(name) || !utf8.ValidString(strings.Join(values, "&")) {
+			return nil, InvalidRequest(errors.New("form is not UTF-8"))
 		}
 	}
 	return form, nil
