@@ -68,19 +68,20 @@ type Token struct {
 // Company is a Company that follows the protocol, except where a test changes it.
 type Company struct {
 	*World
+	Clock    *Clock
 	Document map[string]any // poppy.json, to be changed before it is asked for
 	Metadata map[string]any // the issuer's metadata, likewise
 
 	verifier, nonceVerifier *dpop.Verifier
 	nonces                  *dpop.Nonces
-	now                     func() time.Time
 
 	mutex     sync.Mutex
 	keys      assertion.KeySet
 	expiresIn time.Duration
 	askNonce  bool
 	rotate    bool
-	count     int
+	count     int // Session Tokens issued
+	started   int // Sessions
 	sessions  map[string]*Session
 	tokens    map[string]*Token
 	accounts  map[string]string // Account Token -> account
@@ -103,7 +104,7 @@ func New(t testing.TB) *Company {
 		t.Fatal(err)
 	}
 	c := &Company{
-		World: NewWorld(t, Hosts...), verifier: verifier, nonceVerifier: nonceVerifier, nonces: nonces, now: time.Now, expiresIn: time.Hour,
+		World: NewWorld(t, Hosts...), verifier: verifier, nonceVerifier: nonceVerifier, nonces: nonces, Clock: &Clock{}, expiresIn: time.Hour,
 		sessions: map[string]*Session{}, tokens: map[string]*Token{}, accounts: map[string]string{}, seen: map[string]bool{},
 		Document: map[string]any{
 			"protocol_version": "0.3",
@@ -162,9 +163,6 @@ func (c *Company) Trust(t testing.TB, identity Exporter) {
 	defer c.mutex.Unlock()
 	c.keys = keys
 }
-
-// Clock sets the Company's clock; time.Now by default.
-func (c *Company) Clock(now func() time.Time) { c.set(func() { c.now = now }) }
 
 // IssueFor sets how long Session Tokens live.
 func (c *Company) IssueFor(lifetime time.Duration) { c.set(func() { c.expiresIn = lifetime }) }
@@ -260,7 +258,7 @@ func (c *Company) grant(w http.ResponseWriter, r *http.Request) *poppy.Error {
 	case poppy.GrantJWTBearer:
 		claims, err := assertion.Verify(form.Get("assertion"), c.keys, assertion.Expected{
 			Kind: assertion.Session, ClientID: AgentClientID, Audience: Issuer,
-		}, c.now())
+		}, c.Clock.Now())
 		if err != nil || c.used(claims.ID) {
 			return &poppy.Error{Code: poppy.ErrInvalidGrant}
 		}
@@ -285,7 +283,7 @@ func (c *Company) grant(w http.ResponseWriter, r *http.Request) *poppy.Error {
 		return &poppy.Error{Code: poppy.ErrUnsupportedGrantType}
 	}
 
-	session := &Session{ID: fmt.Sprintf("ses_%d", len(c.sessions)+1), ClientID: AgentClientID, UserID: userID}
+	session := &Session{ID: fmt.Sprintf("ses_%d", c.started+1), ClientID: AgentClientID, UserID: userID}
 	if id := form.Get("session_id"); id != "" {
 		known, ok := c.sessions[id]
 		if !ok || userID != "" && known.UserID != userID {
@@ -295,6 +293,8 @@ func (c *Company) grant(w http.ResponseWriter, r *http.Request) *poppy.Error {
 			return &poppy.Error{Code: poppy.ErrAccountMismatch}
 		}
 		session = known
+	} else {
+		c.started++
 	}
 	if account != "" {
 		session.Account = account
@@ -303,7 +303,7 @@ func (c *Company) grant(w http.ResponseWriter, r *http.Request) *poppy.Error {
 	c.count++
 	t := &Token{
 		Value: fmt.Sprintf("sto_marker%d", c.count), Type: kind, Resource: resource, Session: session,
-		ExpiresAt: c.now().Add(c.expiresIn), Thumbprint: proof.Thumbprint,
+		ExpiresAt: c.Clock.Now().Add(c.expiresIn), Thumbprint: proof.Thumbprint,
 	}
 	if account != "" {
 		t.Scope = "poppy:read poppy:write"
@@ -325,7 +325,7 @@ func (c *Company) grant(w http.ResponseWriter, r *http.Request) *poppy.Error {
 func (c *Company) client(form url.Values) *poppy.Error {
 	claims, err := assertion.Verify(form.Get("client_assertion"), c.keys, assertion.Expected{
 		Kind: assertion.Client, ClientID: form.Get("client_id"), Audience: Issuer,
-	}, c.now())
+	}, c.Clock.Now())
 	if err != nil || c.used(claims.ID) || form.Get("client_id") != AgentClientID || form.Get("client_assertion_type") != poppy.ClientAssertionType {
 		return &poppy.Error{Code: poppy.ErrInvalidClient, Cause: err}
 	}
@@ -346,9 +346,9 @@ func (c *Company) proof(r *http.Request, token secret.Text, thumbprint string) (
 	}
 	proof, err := verifier.Verify(r.Header, dpop.Expected{
 		Method: r.Method, URL: absolute(r).String(), Token: token, Thumbprint: thumbprint,
-	}, c.now())
+	}, c.Clock.Now())
 	if refused, ok := errors.AsType[*dpop.Error](err); ok && refused.Code() == dpop.CodeUseNonce {
-		return dpop.Proof{}, &poppy.Error{Code: poppy.ErrUseDPoPNonce, Nonce: c.nonces.Issue(c.now())}
+		return dpop.Proof{}, &poppy.Error{Code: poppy.ErrUseDPoPNonce, Nonce: c.nonces.Issue(c.Clock.Now())}
 	}
 	if err != nil || c.used(proof.ID) {
 		return dpop.Proof{}, &poppy.Error{Code: poppy.ErrInvalidDPoPProof, Cause: err}
@@ -358,7 +358,7 @@ func (c *Company) proof(r *http.Request, token secret.Text, thumbprint string) (
 
 func (c *Company) newNonce(w http.ResponseWriter) {
 	if c.askNonce {
-		w.Header().Set(dpop.NonceHeader, c.nonces.Issue(c.now()))
+		w.Header().Set(dpop.NonceHeader, c.nonces.Issue(c.Clock.Now()))
 	}
 }
 
@@ -379,7 +379,7 @@ func (c *Company) admit(w http.ResponseWriter, r *http.Request, resource string)
 	defer c.mutex.Unlock()
 	scheme, value, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	t, ok := c.tokens[value]
-	if !ok || scheme != string(t.Type) || t.Resource != resource || !c.now().Before(t.ExpiresAt) {
+	if !ok || scheme != string(t.Type) || t.Resource != resource || !c.Clock.Now().Before(t.ExpiresAt) {
 		return nil, &poppy.Error{Code: poppy.ErrInvalidToken}
 	}
 	if t.Type == poppy.TokenDPoP {
