@@ -108,6 +108,9 @@ func (m *Mux) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		}
 		m.log.Log(r.Context(), level, "request refused", "request_id", RequestID(r.Context()), "code", answer.Code, "error", err)
 	}
+	if begun, ok := w.(*recorder); ok && begun.status != 0 {
+		panic(http.ErrAbortHandler) // so that the client sees that what it has is not all
+	}
 	for name, values := range answer.Header {
 		w.Header()[name] = values
 	}

@@ -184,6 +184,10 @@ func TestPanicIsAnsweredAndLoggedOnceWithItsStack(t *testing.T) {
 			_ = http.NewResponseController(w).Flush()
 			panic("on purpose")
 		})
+		mux.Handle("GET /error", func(w http.ResponseWriter, _ *http.Request) error {
+			_, _ = io.WriteString(w, "half")
+			return errors.New("too late to answer")
+		})
 		mux.Handle("GET /abort", func(http.ResponseWriter, *http.Request) error { panic(http.ErrAbortHandler) })
 	})
 	server.Config.ErrorLog = slog.NewLogLogger(slog.NewTextHandler(logged, nil), slog.LevelError)
@@ -193,7 +197,7 @@ func TestPanicIsAnsweredAndLoggedOnceWithItsStack(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	for _, path := range []string{"/after", "/flushed", "/abort"} {
+	for _, path := range []string{"/after", "/flushed", "/error", "/abort"} {
 		response, err := server.Client().Do(newRequest(t, "GET", server.URL+path, nil))
 		if err == nil {
 			_, err = io.ReadAll(response.Body)
@@ -204,6 +208,9 @@ func TestPanicIsAnsweredAndLoggedOnceWithItsStack(t *testing.T) {
 		}
 	}
 	server.Close()
+	if lines := logged.lines("too late to answer"); len(lines) != 1 {
+		t.Errorf("%d log lines for an error after the answer had begun: %q", len(lines), lines)
+	}
 	lines := logged.lines("on purpose")
 	if len(lines) != 3 {
 		t.Errorf("%d log lines, want one for each of three panics: %q", len(lines), lines)
