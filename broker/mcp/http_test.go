@@ -1,0 +1,80 @@
+package mcp_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"countersign/broker/internal/brokertest"
+)
+
+func TestHTTPRefuses(t *testing.T) {
+	t.Parallel()
+	url := serveHTTP(t, brokertest.Start(t, operations...))
+	good := "Bearer " + brokertest.Secret("alice").Reveal()
+	call := `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{}}`
+	for name, test := range map[string]struct {
+		method, path, body string
+		header             map[string]string
+		host               string
+		status             int
+	}{
+		"served":                      {"POST", "", call, map[string]string{"Authorization": good}, "", 200},
+		"no secret":                   {"POST", "", call, nil, "", 401},
+		"unknown secret":              {"POST", "", call, map[string]string{"Authorization": "Bearer " + strings.Repeat("x", 40)}, "", 401},
+		"an operator's secret":        {"POST", "", call, map[string]string{"Authorization": "Bearer " + brokertest.Secret("root").Reveal()}, "", 401},
+		"page of another origin":      {"POST", "", call, map[string]string{"Authorization": good, "Origin": "https://outdoor.example"}, "", 403},
+		"page of another site":        {"POST", "", call, map[string]string{"Authorization": good, "Sec-Fetch-Site": "cross-site"}, "", 403},
+		"name that was rebound":       {"POST", "", call, map[string]string{"Authorization": good}, "outdoor.example", 403},
+		"no JSON":                     {"POST", "", "{", map[string]string{"Authorization": good}, "", 400},
+		"other media type":            {"POST", "", call, map[string]string{"Authorization": good, "Content-Type": "text/plain"}, "", 415},
+		"too large":                   {"POST", "", `{"jsonrpc":"2.0","id":1,"method":"` + strings.Repeat("x", 4<<20) + `"}`, map[string]string{"Authorization": good}, "", 413},
+		"stream without a session":    {"GET", "", "", map[string]string{"Authorization": good, "Accept": "text/event-stream"}, "", 405},
+		"end of a session":            {"DELETE", "", "", map[string]string{"Authorization": good}, "", 405},
+		"another path":                {"POST", "/more", call, map[string]string{"Authorization": good}, "", 404},
+		"protocol that nobody speaks": {"POST", "", call, map[string]string{"Authorization": good, "Mcp-Protocol-Version": "1999-01-01"}, "", 400},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			request, err := http.NewRequestWithContext(t.Context(), test.method, url+test.path, strings.NewReader(test.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			request.Header.Set("Content-Type", "application/json")
+			request.Header.Set("Accept", "application/json, text/event-stream")
+			for name, value := range test.header {
+				request.Header.Set(name, value)
+			}
+			if test.host != "" {
+				request.Host = test.host
+			}
+			transport := &http.Transport{}
+			defer transport.CloseIdleConnections()
+			response, err := transport.RoundTrip(request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer response.Body.Close()
+			body, err := io.ReadAll(response.Body)
+			if err != nil || response.StatusCode != test.status {
+				t.Errorf("got %d %.200s, %v", response.StatusCode, body, err)
+			}
+			if response.Header.Get("Cache-Control") == "" || response.Header.Get("X-Content-Type-Options") != "nosniff" {
+				t.Errorf("got %v", response.Header)
+			}
+			if (test.status == http.StatusUnauthorized) != (response.Header.Get("WWW-Authenticate") != "") {
+				t.Errorf("challenge %q", response.Header.Get("WWW-Authenticate"))
+			}
+			if test.status != http.StatusOK {
+				return
+			}
+			// A number of a provider's schema that floating point would round.
+			for _, want := range []string{"cs_operation_wait", `"maximum":9007199254740993`} {
+				if !strings.Contains(string(body), want) {
+					t.Errorf("%s is not in %s", want, body)
+				}
+			}
+		})
+	}
+}
