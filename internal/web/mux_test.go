@@ -220,7 +220,7 @@ func TestPanicIsAnsweredAndLoggedOnceWithItsStack(t *testing.T) {
 			t.Errorf("no stack in %q", line)
 		}
 	}
-	if len(logged.lines("msg=request ")) != 4 {
+	if len(logged.lines("msg=request ")) != 5 {
 		t.Errorf("access log: %q", logged.lines("msg=request "))
 	}
 }
