@@ -15,6 +15,9 @@ import (
 
 // Draft is a message to be sent. It has at least one of Text, Data and Context (7.4).
 type Draft struct {
+	// ID is the message's ID, for a caller that keeps one of its own and may send the same draft again after a crash: the
+	// Company takes a message with an ID once (7.3). It must be unique for the User. "" has one made.
+	ID string
 	// Sender is who wrote it: [poppy.SenderHuman] only for the User's own words, as they wrote them. "" is the agent (7.8).
 	Sender poppy.Sender
 	// Text is the message itself, without JSON or other markup.

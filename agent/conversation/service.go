@@ -173,7 +173,11 @@ func (s *Service) conversation(in *session.Session) (*Conversation, error) {
 
 // prepare gives a draft its ID and its final form, which are kept from then on: sending it again must repeat both (7.3).
 func prepare(d Draft, request func(poppy.Message) any) (pending, error) {
-	message := d.message(id.New("msg"))
+	messageID := d.ID
+	if messageID == "" {
+		messageID = id.New("msg")
+	}
+	message := d.message(messageID)
 	if err := message.ValidateFromAgent(); err != nil {
 		return pending{}, fmt.Errorf("the message cannot be sent: %w", err)
 	}

@@ -146,17 +146,31 @@ func (s store) setPending(ctx context.Context, row string, message *pending) err
 	})
 }
 
-// setDelivered keeps that the pending message arrived, and the ID that the Company gave the conversation.
+// setDelivered keeps that the pending message arrived, and the ID that the Company gave the conversation. If that is one
+// which is kept already, since its first message was sent twice with the same [Draft.ID], then c becomes that one.
 func (s store) setDelivered(ctx context.Context, c *Conversation, conversationID string) error {
 	sealed, err := s.sealID(c.row, conversationID)
 	if err != nil {
 		return err
 	}
-	return s.vault.Write(context.WithoutCancel(ctx), func(tx *database.Tx) error {
-		_, err := tx.Exec("UPDATE conversations SET pending = NULL, name = ?, conversation_id = ? WHERE id = ?",
-			s.name(c, conversationID), sealed.value, c.row)
+	name, row := s.name(c, conversationID), c.row
+	err = s.vault.Write(context.WithoutCancel(ctx), func(tx *database.Tx) error {
+		err := tx.QueryRow("SELECT id FROM conversations WHERE name = ? AND id <> ?", name, c.row).Scan(&row)
+		if errors.Is(err, database.ErrNoRows) {
+			_, err = tx.Exec("UPDATE conversations SET pending = NULL, name = ?, conversation_id = ? WHERE id = ?", name, sealed.value, c.row)
+			return err
+		}
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec("DELETE FROM conversations WHERE id = ?", c.row)
 		return err
 	})
+	if err != nil {
+		return err
+	}
+	c.row = row
+	return nil
 }
 
 func (s store) delete(ctx context.Context, row string) error {

@@ -57,7 +57,7 @@ func (s *Service) execute(ctx context.Context, j job) {
 	offered, descriptor, known := s.options.Registry.Find(r.Name)
 	content, err := usablePlan(r)
 	usable := known && err == nil
-	dispatch := provider.Dispatch{OperationID: r.ID, ClientID: r.ClientID, Operation: r.Name, Plan: content}
+	dispatch := provider.Dispatch{OperationID: r.ID, ClientID: r.ClientID, Operation: r.Name, Plan: content, ApprovalID: r.ApprovalID}
 
 	switch {
 	case r.State == Approved && !usable:

@@ -77,6 +77,8 @@ type Dispatch struct {
 	Operation   string
 	// Plan is the content that Resolve returned, in canonical form: all that the execution may depend on.
 	Plan strictjson.Raw
+	// ApprovalID is the approval of exactly this plan by a person; empty if policy let it run unattended.
+	ApprovalID string
 }
 
 // Operation is one typed operation of a provider. All methods may be called concurrently, and return soon after ctx ends.
