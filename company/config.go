@@ -191,6 +191,7 @@ func limitOr(limit, byDefault int) int { return max(0, cmp.Or(limit, byDefault))
 
 // Validate returns [Mistakes] with everything that is wrong, or nil.
 func (c Config) Validate() error {
+	written := c
 	c = c.withDefaults()
 	var m Mistakes
 	_, err := poppy.ParseIssuer(c.Issuer)
@@ -199,8 +200,12 @@ func (c Config) Validate() error {
 	for i, domain := range c.Domains {
 		domain.check(&m, fmt.Sprintf("domains[%d]", i))
 	}
-	m.endpoint(c.TokenEndpoint, "token_endpoint")
-	m.endpoint(c.RevocationEndpoint, "revocation_endpoint")
+	if err == nil || written.TokenEndpoint != "" { // the default follows from the issuer
+		m.endpoint(c.TokenEndpoint, "token_endpoint")
+	}
+	if err == nil || written.RevocationEndpoint != "" {
+		m.endpoint(c.RevocationEndpoint, "revocation_endpoint")
+	}
 	c.Conversations.check(&m, "conversations")
 	c.Operations.check(&m, "operations")
 	for i, scope := range c.Scopes {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"path"
 	"strings"
 
 	"countersign/company/discovery"
@@ -25,7 +26,19 @@ func Handler(log *slog.Logger, companies ...*Company) (http.Handler, error) {
 			e.mount(mux, e.place)
 		}
 	}
-	return mux, nil
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !isClean(r.URL.Path) { // the mux would redirect it, which no request with a token or proof may meet (3)
+			_ = web.WriteJSON(w, http.StatusNotFound, map[string]string{"error": "not_found"})
+			return
+		}
+		r.Host = strings.ToLower(r.Host) // host names have no case, patterns do
+		mux.ServeHTTP(w, r)
+	}), nil
+}
+
+// isClean tells whether a path has no empty segments and none that is . or .. in it.
+func isClean(text string) bool {
+	return path.Clean(text) == text || path.Clean(text)+"/" == text
 }
 
 // endpoint is a URL that a Company serves.
