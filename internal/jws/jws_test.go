@@ -10,6 +10,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -132,6 +133,7 @@ func TestVerifyRefusesOtherFormsOfAnES256Signature(t *testing.T) {
 		"R alone":    good[:32],
 		"a byte off": good[:63],
 		"a byte on":  append(bytes.Clone(good), 0),
+		"S longer":   slices.Insert(bytes.Clone(good), 32, 0),
 		"zeroes":     make([]byte, 64),
 		"S is zero":  append(bytes.Clone(good[:32]), make([]byte, 32)...),
 		"all ones":   bytes.Repeat([]byte{0xff}, 64),
