@@ -49,9 +49,6 @@ func readBody(w http.ResponseWriter, r *http.Request, mediaType string, maxBytes
 	if !isOfType(r.Header, mediaType) || r.Header.Get("Content-Encoding") != "" {
 		return nil, UnsupportedMediaType()
 	}
-	if r.ContentLength > maxBytes {
-		return nil, TooLarge()
-	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBytes))
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 		return nil, TooLarge()

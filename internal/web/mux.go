@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"net/http"
 	"runtime/debug"
@@ -19,26 +18,19 @@ type MuxOptions struct {
 	Log *slog.Logger
 	// ErrorBody is the form of errors on this surface; nil writes {"error": code}.
 	ErrorBody func(*Error) any
-	// BodyTimeout bounds how long a client may take to send a body; 30 s by default. A handler that takes long uploads
-	// sets its own read deadline with http.ResponseController.
-	BodyTimeout time.Duration
 }
 
 // Mux is the handler of one surface. It routes by the patterns of [http.ServeMux], gives each request an ID, logs it (never
 // its query or headers), turns errors and panics into their JSON form, and answers unknown paths and methods in JSON too.
 type Mux struct {
-	log         *slog.Logger
-	errorBody   func(*Error) any
-	bodyTimeout time.Duration
-	routes      *http.ServeMux
+	log       *slog.Logger
+	errorBody func(*Error) any
+	routes    *http.ServeMux
 }
 
 // NewMux returns a Mux without routes.
 func NewMux(options MuxOptions) *Mux {
-	m := &Mux{
-		log: options.Log, errorBody: options.ErrorBody,
-		bodyTimeout: cmp.Or(options.BodyTimeout, 30*time.Second), routes: http.NewServeMux(),
-	}
+	m := &Mux{log: options.Log, errorBody: options.ErrorBody, routes: http.NewServeMux()}
 	if m.errorBody == nil {
 		m.errorBody = func(e *Error) any { return errorBody{e.Code} }
 	}
@@ -64,7 +56,6 @@ func (m *Mux) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	requestID := id.New("req")
 	w.Header().Set("X-Request-Id", requestID)
 	r = r.WithContext(context.WithValue(r.Context(), requestIDKey{}, requestID))
-	m.limitBody(w, r)
 	answer := &recorder{ResponseWriter: w}
 	defer func() {
 		m.log.InfoContext(r.Context(), "request", "request_id", requestID, "method", r.Method, "host", r.Host, "path", r.URL.Path,
@@ -141,32 +132,6 @@ func (m *Mux) catch(w *recorder, r *http.Request) {
 		panic(http.ErrAbortHandler) // so that the client sees that what it has is not all
 	}
 	m.refuse(w, r, serverError(nil))
-}
-
-// limitBody gives the client [MuxOptions.BodyTimeout] to send the body, read or not, and no longer than that. The deadline
-// ends with the body: while the handler goes on, it would count as the client's going away.
-func (m *Mux) limitBody(w http.ResponseWriter, r *http.Request) {
-	if r.Body == nil || r.Body == http.NoBody {
-		return
-	}
-	control := http.NewResponseController(w)
-	if err := control.SetReadDeadline(time.Now().Add(m.bodyTimeout)); err != nil {
-		return // not a connection: a test's recorder
-	}
-	r.Body = &timedBody{r.Body, control}
-}
-
-type timedBody struct {
-	io.ReadCloser
-	control *http.ResponseController
-}
-
-func (b *timedBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if err == io.EOF { //nolint:errorlint // readers return it bare
-		_ = b.control.SetReadDeadline(time.Time{}) // worked before
-	}
-	return n, err
 }
 
 type requestIDKey struct{}

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"countersign/internal/web"
 
@@ -61,9 +60,9 @@ type answer struct {
 	Body   string
 }
 
-func ask(t *testing.T, server *httptest.Server, request *http.Request, headers ...string) answer {
+func ask(t *testing.T, client *http.Client, request *http.Request, headers ...string) answer {
 	t.Helper()
-	response, err := server.Client().Do(request)
+	response, err := client.Do(request)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +113,7 @@ func TestUnknownPathsAndMethodsAreAnsweredInJSON(t *testing.T) {
 		"GET /page":         {200, map[string]string{"Content-Type": "text/html; charset=utf-8", "X-Content-Type-Options": none, "Allow": none}, "<p>"},
 	} {
 		method, path, _ := strings.Cut(request, " ")
-		got := ask(t, server, newRequest(t, method, server.URL+path, nil), headers...)
+		got := ask(t, server.Client(), newRequest(t, method, server.URL+path, nil), headers...)
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s: %s", request, diff)
 		}
@@ -144,7 +143,7 @@ func TestErrorOfAHandlerBecomesItsAnswer(t *testing.T) {
 			server, logged := surface(t, web.MuxOptions{}, func(mux *web.Mux) {
 				mux.Handle("GET /{$}", func(http.ResponseWriter, *http.Request) error { return test.err })
 			})
-			got := ask(t, server, newRequest(t, "GET", server.URL, nil), "Www-Authenticate", "Cache-Control")
+			got := ask(t, server.Client(), newRequest(t, "GET", server.URL, nil), "Www-Authenticate", "Cache-Control")
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Error(diff)
 			}
@@ -165,7 +164,7 @@ func TestSurfaceHasItsOwnFormOfErrors(t *testing.T) {
 		mux.Handle("GET /panic", func(http.ResponseWriter, *http.Request) error { panic("on purpose") })
 	})
 	for path, want := range map[string]string{"/": `{"error":{"code":"not_found"}}`, "/panic": `{"error":{"code":"server_error"}}`} {
-		if got := ask(t, server, newRequest(t, "GET", server.URL+path, nil)).Body; got != want {
+		if got := ask(t, server.Client(), newRequest(t, "GET", server.URL+path, nil)).Body; got != want {
 			t.Errorf("%s: got %s, want %s", path, got, want)
 		}
 	}
@@ -192,7 +191,7 @@ func TestPanicIsAnsweredAndLoggedOnceWithItsStack(t *testing.T) {
 	})
 	server.Config.ErrorLog = slog.NewLogLogger(slog.NewTextHandler(logged, nil), slog.LevelError)
 
-	got := ask(t, server, newRequest(t, "GET", server.URL+"/before", nil), "Content-Type")
+	got := ask(t, server.Client(), newRequest(t, "GET", server.URL+"/before", nil), "Content-Type")
 	want := answer{500, map[string]string{"Content-Type": "application/json"}, `{"error":"server_error"}`}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -237,7 +236,7 @@ func TestAccessLogHasNoSecrets(t *testing.T) {
 	for _, name := range []string{"Authorization", "DPoP", "Cookie", "Referer", "X-Api-Key", "X-Request-Id"} {
 		request.Header.Set(name, "SECRET")
 	}
-	got := ask(t, server, request, "X-Request-Id", "X-Seen")
+	got := ask(t, server.Client(), request, "X-Request-Id", "X-Seen")
 	server.Close()
 	lines := logged.lines("")
 	if len(lines) != 1 {
@@ -254,59 +253,5 @@ func TestAccessLogHasNoSecrets(t *testing.T) {
 	}
 	if !strings.HasPrefix(requestID, "req_") || requestID != got.Header["X-Seen"] {
 		t.Errorf("client was told %q, handler %q", requestID, got.Header["X-Seen"])
-	}
-}
-
-// slowBody sends the first byte of a body and then nothing.
-func slowBody(t *testing.T) io.Reader {
-	reader, writer := io.Pipe()
-	go func() { _, _ = writer.Write([]byte("{")) }()
-	t.Cleanup(func() { writer.Close() })
-	return reader
-}
-
-func TestBodyThatDoesNotComeIsNotWaitedFor(t *testing.T) {
-	t.Parallel()
-	server, _ := surface(t, web.MuxOptions{BodyTimeout: 200 * time.Millisecond}, func(mux *web.Mux) {
-		mux.Handle("POST /read", func(w http.ResponseWriter, r *http.Request) error {
-			_, err := web.ReadJSON(w, r, 100)
-			return err
-		})
-		mux.Handle("POST /unread", func(http.ResponseWriter, *http.Request) error { return web.NotFound() })
-	})
-	for path, want := range map[string]string{
-		"/read": `{"error":"request_timeout"}`, "/unread": `{"error":"not_found"}`, "/nowhere": `{"error":"not_found"}`,
-	} {
-		request := newRequest(t, "POST", server.URL+path, slowBody(t))
-		request.Header.Set("Content-Type", "application/json")
-		began := time.Now()
-		got := ask(t, server, request)
-		if got.Body != want || time.Since(began) > 3*time.Second {
-			t.Errorf("%s: got %s after %v, want %s", path, got.Body, time.Since(began), want)
-		}
-	}
-}
-
-func TestHandlerMayTakeLongerThanItsBodyDid(t *testing.T) {
-	t.Parallel()
-	server, _ := surface(t, web.MuxOptions{BodyTimeout: 100 * time.Millisecond}, func(mux *web.Mux) {
-		mux.Handle("POST /{$}", func(w http.ResponseWriter, r *http.Request) error {
-			if _, err := web.ReadJSON(w, r, 100); err != nil {
-				return err
-			}
-			select {
-			case <-r.Context().Done():
-				return r.Context().Err()
-			case <-time.After(400 * time.Millisecond):
-				return web.WriteJSON(w, http.StatusOK, "waited")
-			}
-		})
-	})
-	for range 2 { // the second on the same connection, whose deadline must be gone too
-		request := newRequest(t, "POST", server.URL, strings.NewReader("{}"))
-		request.Header.Set("Content-Type", "application/json")
-		if got := ask(t, server, request); got.Body != `"waited"` {
-			t.Errorf("got %d %s", got.Status, got.Body)
-		}
 	}
 }

@@ -28,6 +28,9 @@ type Options struct {
 	MaxHeaderBytes int
 	// HeaderTimeout bounds reading them; 10 s by default.
 	HeaderTimeout time.Duration
+	// BodyTimeout bounds reading the whole request, body included; 30 s by default. The handler may go on after that, and one
+	// that takes long uploads sets another read deadline with [http.ResponseController].
+	BodyTimeout time.Duration
 	// IdleTimeout closes a connection without requests; 90 s by default.
 	IdleTimeout time.Duration
 	// Grace is how long running requests may take to end after ctx has; 15 s by default.
@@ -46,10 +49,10 @@ func Serve(ctx context.Context, options Options) error {
 		BaseContext:       func(net.Listener) context.Context { return requests },
 		MaxHeaderBytes:    cmp.Or(options.MaxHeaderBytes, 32<<10),
 		ReadHeaderTimeout: cmp.Or(options.HeaderTimeout, 10*time.Second),
+		ReadTimeout:       cmp.Or(options.BodyTimeout, 30*time.Second),
 		IdleTimeout:       cmp.Or(options.IdleTimeout, 90*time.Second),
 		ErrorLog:          slog.NewLogLogger(options.Log.Handler(), slog.LevelWarn),
-		// No WriteTimeout: a long poll or an event stream may take its time. No ReadTimeout: it would end them too, so Mux
-		// sets a deadline for each body.
+		// No WriteTimeout: a long poll or an event stream takes its time.
 	}
 	ended := make(chan error, 1)
 	go func() {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -69,8 +68,9 @@ func (s *running) end(t *testing.T) error {
 	}
 }
 
-func TestServeAnswersOverTLSAndHTTP2(t *testing.T) {
-	t.Parallel()
+// startTLS starts a server and returns a client for each version of HTTP.
+func startTLS(t *testing.T, options web.Options) (*running, map[string]*http.Client) {
+	t.Helper()
 	ca, err := localca.Create(t.TempDir(), time.Now)
 	if err != nil {
 		t.Fatal(err)
@@ -79,23 +79,28 @@ func TestServeAnswersOverTLSAndHTTP2(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := start(t, web.Options{Certificate: &certificate, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	options.Certificate = &certificate
+	s := start(t, options)
+	clients := make(map[string]*http.Client)
+	for version, http2 := range map[string]bool{"HTTP/2.0": true, "HTTP/1.1": false} {
+		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: ca.Pool()}, ForceAttemptHTTP2: http2}
+		t.Cleanup(transport.CloseIdleConnections)
+		clients[version] = &http.Client{Transport: transport}
+	}
+	return s, clients
+}
+
+func TestServeAnswersOverTLSAndHTTP2(t *testing.T) {
+	t.Parallel()
+	s, clients := startTLS(t, web.Options{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, r.Proto)
 	})})
-	for proto, http2 := range map[string]bool{"HTTP/2.0": true, "HTTP/1.1": false} {
-		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: ca.Pool()}, ForceAttemptHTTP2: http2}
-		response, err := (&http.Client{Transport: transport}).Get("https://" + s.address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := io.ReadAll(response.Body)
-		response.Body.Close()
-		transport.CloseIdleConnections()
-		if err != nil || string(body) != proto {
-			t.Errorf("got %s, %v, want %s", body, err, proto)
+	for version, client := range clients {
+		if got := ask(t, client, newRequest(t, "GET", "https://"+s.address, nil)); got.Body != version {
+			t.Errorf("got %s, want %s", got.Body, version)
 		}
 	}
-	if _, err := tls.Dial("tcp", s.address, &tls.Config{RootCAs: ca.Pool(), MaxVersion: tls.VersionTLS11}); err == nil {
+	if _, err := tls.Dial("tcp", s.address, &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS11}); err == nil { //nolint:gosec // old on purpose
 		t.Error("TLS 1.1 was accepted")
 	}
 	if err := s.end(t); err != nil {
@@ -103,15 +108,73 @@ func TestServeAnswersOverTLSAndHTTP2(t *testing.T) {
 	}
 }
 
-// get sends a request on a connection of its own and returns what is read until that closes.
-func get(t *testing.T, address, path string) (answer chan string) {
+// slowBody sends the first byte of a body and then nothing.
+func slowBody(t *testing.T) io.Reader {
+	t.Helper()
+	reader, writer := io.Pipe()
+	go func() { _, _ = writer.Write([]byte("{")) }()
+	t.Cleanup(func() { reader.Close() })
+	return reader
+}
+
+func TestBodyThatDoesNotComeIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	mux := web.NewMux(web.MuxOptions{Log: slog.New(slog.DiscardHandler)})
+	mux.Handle("POST /read", func(w http.ResponseWriter, r *http.Request) error {
+		_, err := web.ReadJSON(w, r, 100)
+		return err
+	})
+	mux.Handle("POST /unread", func(http.ResponseWriter, *http.Request) error { return web.UnsupportedMediaType() })
+	s, clients := startTLS(t, web.Options{BodyTimeout: 200 * time.Millisecond, Handler: mux})
+	for version, client := range clients {
+		for path, want := range map[string]string{
+			"/read": `{"error":"request_timeout"}`, "/unread": `{"error":"unsupported_media_type"}`, "/nowhere": `{"error":"not_found"}`,
+		} {
+			request := newRequest(t, "POST", "https://"+s.address+path, slowBody(t))
+			request.Header.Set("Content-Type", "application/json")
+			began := time.Now()
+			if got := ask(t, client, request); got.Body != want || time.Since(began) > 3*time.Second {
+				t.Errorf("%s, %s: got %s after %v, want %s", version, path, got.Body, time.Since(began), want)
+			}
+		}
+	}
+}
+
+func TestHandlerMayTakeLongerThanItsBodyDid(t *testing.T) {
+	t.Parallel()
+	mux := web.NewMux(web.MuxOptions{Log: slog.New(slog.DiscardHandler)})
+	mux.Handle("POST /{$}", func(w http.ResponseWriter, r *http.Request) error {
+		if _, err := web.ReadJSON(w, r, 100); err != nil {
+			return err
+		}
+		select {
+		case <-r.Context().Done():
+			return r.Context().Err()
+		case <-time.After(400 * time.Millisecond):
+			return web.WriteJSON(w, http.StatusOK, "waited")
+		}
+	})
+	s, clients := startTLS(t, web.Options{HeaderTimeout: 100 * time.Millisecond, BodyTimeout: 100 * time.Millisecond, Handler: mux})
+	for version, client := range clients {
+		for range 2 { // the second on the same connection, whose deadline must be gone too
+			request := newRequest(t, "POST", "https://"+s.address, strings.NewReader("{}"))
+			request.Header.Set("Content-Type", "application/json")
+			if got := ask(t, client, request); got.Body != `"waited"` {
+				t.Errorf("%s: got %d %s", version, got.Status, got.Body)
+			}
+		}
+	}
+}
+
+// send sends a request on a connection of its own and returns what is read until that closes.
+func send(t *testing.T, address, request string) (answer chan string) {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: outdoor.example\r\nConnection: close\r\n\r\n", path); err != nil {
+	if _, err := io.WriteString(conn, request); err != nil {
 		t.Fatal(err)
 	}
 	answer = make(chan string, 1)
@@ -121,6 +184,8 @@ func get(t *testing.T, address, path string) (answer chan string) {
 	}()
 	return answer
 }
+
+const plainGet = "GET / HTTP/1.1\r\nHost: outdoor.example\r\nConnection: close\r\n\r\n"
 
 func TestRunningRequestEndsBeforeTheServerDoes(t *testing.T) {
 	t.Parallel()
@@ -133,7 +198,7 @@ func TestRunningRequestEndsBeforeTheServerDoes(t *testing.T) {
 		}
 		_, _ = io.WriteString(w, "whole")
 	})})
-	answer := get(t, s.address, "/")
+	answer := send(t, s.address, plainGet)
 	<-arrived
 	s.stop()
 	select {
@@ -165,7 +230,7 @@ func TestWhoHoldsARequestOpenLearnsThatTheServerStops(t *testing.T) {
 		case <-r.Context().Done():
 		}
 	})})
-	answer := get(t, s.address, "/")
+	answer := send(t, s.address, plainGet)
 	<-arrived
 	if err := s.end(t); err != nil {
 		t.Error(err)
@@ -188,7 +253,8 @@ func TestRequestThatOutlastsTheGraceTimeIsCutOffAndWaitedFor(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 		close(handlerEnded)
 	})})
-	answer := get(t, s.address, "/")
+	// The body does not come, so the handler would not learn that the connection is closed.
+	answer := send(t, s.address, "POST / HTTP/1.1\r\nHost: outdoor.example\r\nContent-Length: 10\r\n\r\n")
 	<-arrived
 	if err := s.end(t); err != nil {
 		t.Error(err)
