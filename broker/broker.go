@@ -19,9 +19,9 @@ import (
 	"countersign/internal/wake"
 )
 
-// Options are what a broker needs. DB, Policy, Operations, Now and Log must be given.
+// Options are what a broker needs. DB, Policy, Now and Log must be given.
 type Options struct {
-	// DB keeps everything. One broker at a time may use it.
+	// DB keeps everything. One broker at a time may use it: what is executing when one starts is taken for interrupted.
 	DB     *database.DB
 	Policy *policy.Engine
 	// Operations are all that is offered, of all providers.

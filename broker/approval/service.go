@@ -84,7 +84,7 @@ func (s *Service) decide(ctx context.Context, d Decision, state State) (a Approv
 			return &Error{RevisionConflict, "The time for this decision is over; the approval expires."}
 		}
 		if err := closeAs(tx, found.ID, found.Revision, state, now, decision{d.OperatorID, d.Note, d.Key, digest}); err != nil {
-			return err
+			return fmt.Errorf("closing approval %s: %w", found.ID, err)
 		}
 		if found, err = find(tx.QueryRow, d.ApprovalID); err != nil {
 			return err

@@ -72,7 +72,8 @@ func (s *Service) Submit(ctx context.Context, clientID string, request Request) 
 		return Operation{}, false, err
 	}
 	maps.Copy(facts, resolved.Facts)
-	if err := setPlan(&r, facts, resolved); err != nil {
+	presentation, err := setPlan(&r, facts, resolved)
+	if err != nil {
 		return Operation{}, false, fmt.Errorf("submitting %s: the plan: %w", r.Name, err)
 	}
 
@@ -83,7 +84,8 @@ func (s *Service) Submit(ctx context.Context, clientID string, request Request) 
 	}
 	r.State = Pending
 	r.ApprovalID = id.New("apr")
-	return s.store(ctx, r, clientActor(clientID), s.newApproval(r, resolved))
+	asked := s.newApproval(r, presentation, resolved.ExpiresAt)
+	return s.store(ctx, r, clientActor(clientID), &asked)
 }
 
 var requestID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`)
@@ -91,7 +93,8 @@ var requestID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`)
 // newRecord checks the form of a request, makes it canonical and takes its digest.
 func newRecord(clientID string, request Request) (record, error) {
 	invalid := func(format string, args ...any) (record, error) {
-		return record{}, &Error{Code: InvalidRequest, Message: fmt.Sprintf(format, args...)}
+		// A fault of JSON names its place, and with it members of the request.
+		return record{}, &Error{Code: InvalidRequest, Message: provider.Sanitize(fmt.Sprintf(format, args...), maxMessage)}
 	}
 	switch {
 	case clientID == "" || len(clientID) > 128 || strings.ContainsFunc(clientID, unicode.IsControl) || !utf8.ValidString(clientID):
@@ -218,38 +221,38 @@ func (s *Service) resolve(ctx context.Context, offered provider.Operation, call 
 	return resolved, nil
 }
 
-// setPlan makes the document that is stored, approved and executed.
-func setPlan(r *record, facts provider.Facts, resolved provider.Plan) error {
+// setPlan makes the document that is stored, approved and executed, and returns how it is shown.
+func setPlan(r *record, facts provider.Facts, resolved provider.Plan) (provider.Presentation, error) {
 	if err := facts.Check(); err != nil {
-		return err
+		return provider.Presentation{}, err
 	}
 	content, err := provider.Canonical(resolved.Content)
 	if err != nil {
-		return err
+		return provider.Presentation{}, err
 	}
 	if len(content) > provider.MaxContent {
-		return fmt.Errorf("it has more than %d bytes", provider.MaxContent)
+		return provider.Presentation{}, fmt.Errorf("it has more than %d bytes", provider.MaxContent)
 	}
 	presentation := resolved.Presentation.Bounded(r.Title)
 	document, err := strictjson.MarshalCanonical(planDocument{r.ClientID, r.Name, r.RequestDigest, presentation, facts, content})
 	if err != nil {
-		return err
+		return provider.Presentation{}, err
 	}
 	r.plan, r.PlanDigest = string(document), strictjson.Digest(document)
 	r.Title, r.Summary = presentation.Title, presentation.Summary
-	return nil
+	return presentation, nil
 }
 
-// newApproval asks a person about a plan.
-func (s *Service) newApproval(r record, resolved provider.Plan) *approval.Approval {
-	a := &approval.Approval{
+// newApproval asks a person about a plan, for as long as the plan makes sense.
+func (s *Service) newApproval(r record, presentation provider.Presentation, planExpires time.Time) approval.Approval {
+	expires := s.options.Now().Add(s.options.ApprovalTTL)
+	if !planExpires.IsZero() && planExpires.Before(expires) {
+		expires = planExpires
+	}
+	return approval.Approval{
 		ID: r.ApprovalID, OperationID: r.ID, ClientID: r.ClientID, Operation: r.Name, Reason: provider.Sanitize(r.Reason, MaxReason),
-		Presentation: resolved.Presentation.Bounded(r.Title), PlanDigest: r.PlanDigest, ExpiresAt: s.options.Now().Add(s.options.ApprovalTTL),
+		Presentation: presentation, PlanDigest: r.PlanDigest, ExpiresAt: expires,
 	}
-	if !resolved.ExpiresAt.IsZero() && resolved.ExpiresAt.Before(a.ExpiresAt) {
-		a.ExpiresAt = resolved.ExpiresAt
-	}
-	return a
 }
 
 // store inserts a new operation with the approval that it waits for, and starts it if it waits for nothing. Another

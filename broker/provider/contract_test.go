@@ -38,6 +38,46 @@ func TestCanonical(t *testing.T) {
 	}
 }
 
+func FuzzCanonical(f *testing.F) {
+	for _, seed := range []string{`{"a":[1,-2.5e3,"9007199254740993"],"b":{"c":null}}`, `{"n":9007199254740993}`, `{"\\\"":0}`, `[]`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		canonical, err := provider.Canonical(data)
+		if err != nil {
+			if canonical != nil {
+				t.Fatal("a result with an error")
+			}
+			return
+		}
+		if again, err := provider.Canonical(canonical); err != nil || string(again) != string(canonical) {
+			t.Fatalf("%s becomes %s, %v", canonical, again, err)
+		}
+		var check func(any)
+		check = func(value any) {
+			switch v := value.(type) {
+			case float64:
+				if v > 1<<53-1 || v < -(1<<53-1) {
+					t.Fatalf("%s has %v", canonical, v)
+				}
+			case []any:
+				for _, element := range v {
+					check(element)
+				}
+			case map[string]any:
+				for _, member := range v {
+					check(member)
+				}
+			}
+		}
+		var value any
+		if err := strictjson.Unmarshal(canonical, &value); err != nil {
+			t.Fatal(err)
+		}
+		check(value)
+	})
+}
+
 const target = `{"type":"object","additionalProperties":false,"required":["path"],"properties":{
 	"path":{"type":"string","maxLength":5,"pattern":"^[a-z/]+$"},"mode":{"enum":["a","b"]},"n":{"type":"integer","minimum":1},
 	"at":{"type":"string","format":"date-time"}}}`
