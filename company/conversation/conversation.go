@@ -28,7 +28,7 @@ type Clerk interface {
 // Turn is what the Company has not answered yet.
 type Turn struct {
 	ConversationID string
-	// Messages are those of the Personal Agent since the last reply, oldest first. Some may only update the context.
+	// Messages are those of the Personal Agent since the last reply that say something, oldest first.
 	Messages []poppy.Message
 	// Context is the User's situation, merged from all messages so far (7.4).
 	Context poppy.Context

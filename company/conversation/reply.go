@@ -88,18 +88,12 @@ func (s *Service) begin(ctx context.Context, conversationID string) (turn Turn, 
 		if err != nil || !found || r.Status != poppy.StatusWorking {
 			return err
 		}
-		events, last, err := r.events(tx, r.answered, r.asked, maxTurnMessages, maxTurnBytes)
-		if err != nil {
+		turn = Turn{ConversationID: r.id, Context: r.context, Asker: r.asker, Notes: r.notes, Now: now}
+		if turn.Messages, upTo, err = r.unanswered(tx); err != nil {
 			return err
 		}
 		r.turn++
-		number, upTo = r.turn, last
-		turn = Turn{ConversationID: r.id, Context: r.context, Asker: r.asker, Notes: r.notes, Now: now}
-		for _, event := range events {
-			if m := event.Message; m != nil && m.Role == poppy.RoleUser {
-				turn.Messages = append(turn.Messages, *m)
-			}
-		}
+		number = r.turn
 		return r.update(tx, now)
 	})
 	if err == nil && number != 0 && s.Operations != nil {
@@ -109,6 +103,23 @@ func (s *Service) begin(ctx context.Context, conversationID string) (turn Turn, 
 		return Turn{}, 0, 0, fmt.Errorf("beginning a turn: %w", err)
 	}
 	return turn, number, upTo, nil
+}
+
+// unanswered reads the first messages that say something and are not answered, and how far it has read. What is between them
+// only updated the context.
+func (r *record) unanswered(tx *database.Tx) (messages []poppy.Message, upTo int64, err error) {
+	for upTo = r.answered; len(messages) == 0 && upTo < r.asked; {
+		var events []poppy.Event
+		if events, upTo, err = r.events(tx, upTo, r.asked, maxTurnMessages, maxTurnBytes); err != nil || len(events) == 0 {
+			return nil, r.asked, err
+		}
+		for _, event := range events {
+			if m := event.Message; m != nil && m.Role == poppy.RoleUser && m.SaysSomething() {
+				messages = append(messages, *m)
+			}
+		}
+	}
+	return messages, upTo, nil
 }
 
 // ask calls the Clerk.

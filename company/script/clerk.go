@@ -36,7 +36,7 @@ type notes struct {
 	Answered []string `json:"answered"` // names of the rules that have answered
 }
 
-// Reply answers each message that says something by the first rule that fits it.
+// Reply answers each message by the first rule that fits it.
 func (c *Clerk) Reply(ctx context.Context, turn conversation.Turn) (conversation.Reply, error) {
 	var memory notes
 	if turn.Notes != nil {
@@ -50,9 +50,6 @@ func (c *Clerk) Reply(ctx context.Context, turn conversation.Turn) (conversation
 	}
 	var reply conversation.Reply
 	for _, m := range turn.Messages {
-		if !m.SaysSomething() {
-			continue
-		}
 		answer, err := c.answer(ctx, turn, &memory, m.Text, turn.Now.In(zone))
 		if err != nil {
 			return conversation.Reply{}, err
