@@ -98,8 +98,10 @@ func (g *Guard) Protect(endpoint Endpoint, next Handler) Handler {
 		if err != nil {
 			return answer.Error(err, endpoint.Surface, all...) // a 401 names every scheme that would do (6)
 		}
-		err = next(w, r.WithContext(WithPrincipal(r.Context(), token.Principal)))
-		return answer.Error(err, endpoint.Surface, g.challenge(token.Type, endpoint))
+		if err := next(w, r.WithContext(WithPrincipal(r.Context(), token.Principal))); err != nil {
+			return answer.Error(err, endpoint.Surface, g.challenge(token.Type, endpoint))
+		}
+		return nil
 	}
 }
 

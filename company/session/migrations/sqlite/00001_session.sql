@@ -24,7 +24,7 @@ CREATE TABLE session_token (
     scope            TEXT NOT NULL,
     account_token_id TEXT NOT NULL,    -- the Account Token it was got with; '' when none
     agent_name       TEXT NOT NULL,
-    agent_extensions TEXT NOT NULL,    -- JSON object: name to version
+    agent_extensions TEXT NOT NULL,    -- name=version, with a space between them
     expires          INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX session_token_expires ON session_token (expires);
