@@ -120,13 +120,13 @@ func TestContractListsEveryCode(t *testing.T) {
 	for _, code := range []operation.Code{
 		operation.InvalidRequest, operation.AuthenticationFailed, operation.NotFound, operation.RequestIDConflict, operation.NotCancelable,
 		operation.NotRegistered, operation.InputInvalid, operation.TargetRefused, operation.Unavailable,
-		"method_not_allowed", "request_too_large", "unsupported_media_type", "too_many_waiting", "server_error",
+		"method_not_allowed", "request_timeout", "request_too_large", "unsupported_media_type", "too_many_waiting", "server_error",
 	} {
 		if !slices.Contains(listed, string(code)) {
 			t.Errorf("%s is missing", code)
 		}
 	}
-	if len(listed) != 14 {
+	if len(listed) != 15 {
 		t.Errorf("the contract has %d codes", len(listed))
 	}
 }

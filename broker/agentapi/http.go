@@ -126,7 +126,7 @@ func (s *server) events(w http.ResponseWriter, r *http.Request, clientID string)
 	if wire.WantsStream(r) {
 		return s.stream(w, r, clientID, after)
 	}
-	ctx, cancel := wire.Waiting(r)
+	ctx, cancel := wire.Waiting(r.Context())
 	defer cancel()
 	op, err := s.Operations.Wait(ctx, clientID, r.PathValue("id"), after, wait)
 	if ctx.Err() != nil { // the server stops, so the wait is over
@@ -157,7 +157,7 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, clientID string,
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	ctx, cancel := wire.Waiting(r)
+	ctx, cancel := wire.Waiting(r.Context())
 	defer cancel()
 	stream := wire.OpenStream(w)
 	for {

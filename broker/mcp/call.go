@@ -9,6 +9,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"countersign/broker/internal/wire"
 	"countersign/broker/operation"
 	"countersign/internal/id"
 	"countersign/internal/strictjson"
@@ -91,13 +92,19 @@ func (t tools) wait(ctx context.Context, request *sdk.CallToolRequest) (*sdk.Cal
 		timeout = time.Duration(min(*input.Seconds, int64(operation.MaxWait/time.Second))) * time.Second
 	}
 	end := time.Now().Add(timeout)
+	waiting, cancel := wire.Waiting(ctx)
+	defer cancel()
 	op, err := t.Operations.Get(ctx, input.ID)
 	for err == nil && !op.State.Terminal() {
 		remaining := time.Until(end)
 		if remaining <= 0 {
 			break
 		}
-		op, err = t.Operations.Wait(ctx, input.ID, op.Revision, remaining)
+		changed, waitErr := t.Operations.Wait(waiting, input.ID, op.Revision, remaining)
+		if waiting.Err() != nil {
+			break // the server stops
+		}
+		op, err = changed, waitErr
 	}
 	if err != nil {
 		return t.refuse(ctx, "", err)

@@ -5,8 +5,14 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"countersign/broker/access"
 	"countersign/broker/internal/brokertest"
+	"countersign/broker/mcp"
+	"countersign/broker/operation"
 )
 
 func TestHTTPRefuses(t *testing.T) {
@@ -76,5 +82,33 @@ func TestHTTPRefuses(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestStoppingServerEndsWaits(t *testing.T) {
+	t.Parallel()
+	core := brokertest.Start(t, operations...)
+	endpoint := brokertest.Serve(t, http.NotFoundHandler()) // for a free address
+	other, err := access.ParseEndpoint(endpoint.String() + "2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := brokertest.ServeAt(t, other, newHandler(t, core))
+	transport := other.Transport()
+	t.Cleanup(transport.CloseIdleConnections)
+	b := &bundle{core, t, start(t, &sdk.StreamableClientTransport{
+		Endpoint: other.URL() + mcp.Path, HTTPClient: &http.Client{Transport: bearer{"alice", transport}}, DisableStandaloneSSE: true,
+	})}
+	pending, _ := b.call("cs_asked_act", input("x"))
+	ended := make(chan document)
+	go func() {
+		d, _ := b.call("cs_operation_wait", map[string]any{"id": pending.ID})
+		ended <- d
+	}()
+	time.Sleep(100 * time.Millisecond)
+	began := time.Now()
+	stop()
+	if d := <-ended; d.State != operation.Pending || time.Since(began) > 5*time.Second {
+		t.Errorf("got %+v after %s", d, time.Since(began))
 	}
 }

@@ -94,6 +94,13 @@ func overHTTP(t testing.TB, offered ...provider.Operation) *bundle {
 
 func serveHTTP(t testing.TB, b *broker.Broker) string {
 	t.Helper()
+	server := httptest.NewServer(newHandler(t, b))
+	t.Cleanup(server.Close)
+	return server.URL + mcp.Path
+}
+
+func newHandler(t testing.TB, b *broker.Broker) http.Handler {
+	t.Helper()
 	handler, err := mcp.NewHandler(mcp.HandlerOptions{
 		Clients: brokertest.Callers(t, "alice", "bob"),
 		Server: func(clientID string) (*sdk.Server, error) {
@@ -107,9 +114,7 @@ func serveHTTP(t testing.TB, b *broker.Broker) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(handler)
-	t.Cleanup(server.Close)
-	return server.URL + mcp.Path
+	return handler
 }
 
 func connect(t testing.TB, client, url string) *sdk.ClientSession {

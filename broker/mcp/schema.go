@@ -7,11 +7,10 @@ import (
 
 // object is the schema of an object that has no other members than its properties.
 type object struct {
-	Type                 string         `json:"type"`
-	Required             []string       `json:"required,omitempty"`
-	Properties           map[string]any `json:"properties"`
-	AdditionalProperties bool           `json:"additionalProperties"`
-	Description          string         `json:"description,omitempty"`
+	Type                 string   `json:"type"`
+	Required             []string `json:"required,omitempty"`
+	Properties           any      `json:"properties"`
+	AdditionalProperties bool     `json:"additionalProperties"` // false
 }
 
 // schema writes a schema of ours.

@@ -54,7 +54,7 @@ func (s *server) list(w http.ResponseWriter, r *http.Request, operatorID string)
 	if wire.WantsStream(r) {
 		return s.stream(w, r, read)
 	}
-	ctx, cancel := wire.Waiting(r)
+	ctx, cancel := wire.Waiting(r.Context())
 	defer cancel()
 	seen := r.Header.Get("If-None-Match")
 	tag, body, err := s.next(ctx, read, seen, wait)
@@ -76,7 +76,7 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, read func() (str
 	if err != nil {
 		return err
 	}
-	ctx, cancel := wire.Waiting(r)
+	ctx, cancel := wire.Waiting(r.Context())
 	defer cancel()
 	stream := wire.OpenStream(w)
 	for ctx.Err() == nil {

@@ -41,6 +41,7 @@ var messages = map[string]string{
 	codeInvalidRequest:       "The request is not well-formed JSON or has a member twice.",
 	"not_found":              "There is nothing at this path.",
 	"method_not_allowed":     "This path takes other methods, see the Allow header.",
+	"request_timeout":        "The body did not come in time. The same call may be made again.",
 	"request_too_large":      "The body is too large.",
 	"unsupported_media_type": "The body must be of type application/json.",
 	"server_error":           "Something went wrong in the broker; its log has the reason. The same call may be made again.",

@@ -62,12 +62,13 @@ func (s *Stream) write(text string) bool {
 	return err == nil && s.control.Flush() == nil
 }
 
-// Waiting returns a context that ends with the request or when the server begins to stop, for whatever holds a request open.
-func Waiting(r *http.Request) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(r.Context())
+// Waiting returns a context that ends with that of a request or when the server begins to stop, for whatever holds a request
+// open.
+func Waiting(request context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(request)
 	go func() {
 		select {
-		case <-web.Stopping(r.Context()):
+		case <-web.Stopping(request):
 			cancel()
 		case <-ctx.Done():
 		}
