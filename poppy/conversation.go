@@ -244,8 +244,16 @@ func (m Message) received() Message {
 }
 
 // contentDigest covers what a retry must repeat: sender, text, data and context, and where they were sent. Member order,
-// members that are not known here and role do not count.
+// members that are not known here and role do not count. Data with a number that no canonical form keeps, such as an order
+// number of 19 digits, counts as it is spelled too: otherwise another order's message would be taken for a retry.
 func contentDigest(m Message, conversationID, parentID string) (string, error) {
+	spelled, err := strictjson.Marshal(m.Context)
+	if err != nil {
+		return "", err
+	}
+	if spelled = append(spelled, m.Data...); exactNumbers(spelled) == nil {
+		spelled = nil
+	}
 	canonical, err := strictjson.MarshalCanonical(struct {
 		ConversationID string  `json:"conversation_id,omitempty"`
 		ParentID       string  `json:"parent_conversation_id,omitempty"`
@@ -254,7 +262,8 @@ func contentDigest(m Message, conversationID, parentID string) (string, error) {
 		Text           string  `json:"text,omitempty"`
 		Data           Object  `json:"data,omitzero"`
 		Context        Context `json:"context,omitzero"`
-	}{conversationID, parentID, m.ID, m.Sender, m.Text, m.Data, m.Context})
+		Spelled        string  `json:"spelled,omitempty"`
+	}{conversationID, parentID, m.ID, m.Sender, m.Text, m.Data, m.Context, string(spelled)})
 	if err != nil {
 		return "", err
 	}

@@ -180,6 +180,15 @@ func TestDigestTellsARetryFromAnotherMessage(t *testing.T) {
 			t.Errorf("%s does not count", name)
 		}
 	}
+	for _, field := range []string{"message/data/order", "message/context/order"} {
+		long := digest(field, strictjson.Raw("1234567890123456789"))
+		if digest(field, strictjson.Raw("1234567890123456788")) == long {
+			t.Errorf("the last of 19 digits of %s does not count", field)
+		}
+		if digest(field, strictjson.Raw("1234567890123456789")) != long {
+			t.Errorf("a number of 19 digits in %s makes a retry another message", field)
+		}
+	}
 	later, err := poppy.ParseSendRequest([]byte(start))
 	if err != nil {
 		t.Fatal(err)
