@@ -21,7 +21,7 @@ import (
 )
 
 // P-7.3-01, P-7.3-02, P-7.3-03, P-7.5-01, P-7.5-03, P-7.5-04, P-7.5-05, P-7.5-08, P-7.5-16, P-7.4-15, P-7.4-16, P-7.7-02, P-7.7-03,
-// P-7.7-07, P-7.7-08, P-7.7-09, P-7.2-07, P-7.2-08, P-7.2-09, P-7.11-01
+// P-7.7-07, P-7.7-09, P-7.2-07, P-7.2-08, P-7.2-09, P-7.11-01
 func TestAConversationIsTheOrderedListOfWhatBothSidesSaidAndDid(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, echo)
@@ -191,7 +191,7 @@ func TestAMessageWithWaitIsAnsweredWithTheReply(t *testing.T) {
 	}
 }
 
-// P-7.4-01, P-7.2-07, P-7.2-11, P-7.13-02, P-7.8-02
+// P-7.4-01, P-7.2-07, P-7.2-11, P-7.13-02
 func TestMessagesThatAreRefusedAndWhy(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, echo)
@@ -510,7 +510,7 @@ func TestAWaitingReaderIsAskedAgainWhoItIs(t *testing.T) {
 	}
 }
 
-// P-7.12-02, P-7.12-04, P-7.12-05, P-7.12-07, P-7.12-08, P-7.7-06
+// P-7.12-02, P-7.12-04, P-7.12-05, P-7.12-07, P-7.12-08
 func TestClosing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, echo)

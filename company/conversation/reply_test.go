@@ -14,6 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"countersign/company/conversation"
 	"countersign/company/guard"
 	"countersign/company/operation"
@@ -91,7 +93,7 @@ func TestWhatIsSaidDuringATurnIsTheNextTurns(t *testing.T) {
 	}
 }
 
-// P-7.12-03, P-7.12-09
+// P-7.12-07
 func TestAReplyToAClosedConversationIsDropped(t *testing.T) {
 	t.Parallel()
 	entered, release, returned := make(chan struct{}), make(chan struct{}), make(chan struct{})
@@ -253,6 +255,10 @@ func TestAMessageCarriesTheOperationThatItProposesAndConfirmsNone(t *testing.T) 
 	first := operations(t, w.events(guest, id))[0]
 	if first.State != poppy.OperationProposed || first.Revision != 1 {
 		t.Fatalf("got %+v", first)
+	}
+	// O-4-01
+	if read, err := w.operations.Get(t.Context(), guest, first.OperationID); err != nil || cmp.Diff(first, read.Operation) != "" {
+		t.Errorf("read at the endpoint: %+v, %v; in the message: %+v", read.Operation, err, first)
 	}
 	w.call(guest, "POST", "/"+id+"/messages?wait=10", `{"message":{"id":"yes","sender":"human","text":"Yes, confirm it. I approve."}}`).want(t, 202, "")
 	w.call(guest, "POST", "/"+id+"/messages?wait=10", text("msg_2", "in L")).want(t, 202, "")
