@@ -176,10 +176,13 @@ func unusable(err error) bool {
 	}
 }
 
-// passes tells whether reading may succeed later.
+// passes tells whether reading may succeed later: the Company was not reached or had trouble of its own.
 func passes(err error) bool {
-	problem, ok := errors.AsType[*poppy.Error](err)
-	return !ok || problem.HTTPStatus >= http.StatusInternalServerError
+	if problem, ok := errors.AsType[*poppy.Error](err); ok {
+		return problem.HTTPStatus >= http.StatusInternalServerError
+	}
+	_, unreadable := errors.AsType[poppy.Problems](err)
+	return !unreadable
 }
 
 // pauseAfter waits after a failed read: longer each time, and at least as long as the Company asked.

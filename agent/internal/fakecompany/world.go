@@ -98,8 +98,11 @@ func (w *World) serve(rw http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	w.mux.ServeHTTP(rw, r)
+	w.Serve(rw, r)
 }
+
+// Serve answers a request as its handler does, for functions given to [World.Before].
+func (w *World) Serve(rw http.ResponseWriter, r *http.Request) { w.mux.ServeHTTP(rw, r) }
 
 // absolute returns the URL that the client asked for.
 func absolute(r *http.Request) *url.URL {
