@@ -92,3 +92,18 @@ func (b *Broker) Run(ctx context.Context) error {
 	expiry.Wait()
 	return err
 }
+
+// Offered returns the operations that policy could ever let a client submit, sorted by name.
+func (b *Broker) Offered(ctx context.Context, clientID string) ([]provider.Descriptor, error) {
+	var offered []provider.Descriptor
+	for _, descriptor := range b.Registry.Descriptors() {
+		could, err := b.Policy.CouldSubmit(ctx, clientID, descriptor.Name, descriptor.Effect)
+		if err != nil {
+			return nil, err
+		}
+		if could {
+			offered = append(offered, descriptor)
+		}
+	}
+	return offered, nil
+}

@@ -7,11 +7,13 @@
 package policy
 
 import (
+	"context"
 	_ "embed"
 	"fmt"
 	"slices"
 
 	"github.com/cedar-policy/cedar-go"
+	"github.com/cedar-policy/cedar-go/x/exp/batch"
 
 	"countersign/broker/provider"
 )
@@ -70,15 +72,41 @@ func (e *Engine) Explain(request Request) Explanation {
 	return Explanation{Submit: e.MaySubmit(request), RunUnattended: e.MayRunUnattended(request)}
 }
 
-func (e *Engine) ask(action cedar.String, request Request) Decision {
-	resource := cedar.NewEntityUID(operationType, cedar.String(request.Operation))
-	allowed, diagnostic := cedar.Authorize(e.rules, cedar.EntityMap{resource: {
+// CouldSubmit answers whether there are facts with which a client may submit the operation. It can be wrong in one
+// direction only: what it rules out is denied whatever the facts are.
+func (e *Engine) CouldSubmit(ctx context.Context, clientID, operation string, effect provider.Effect) (bool, error) {
+	resource, entities := entity(operation, effect)
+	could := false
+	err := batch.Authorize(ctx, e.rules, entities, batch.Request{
+		Principal: cedar.NewEntityUID(clientType, cedar.String(clientID)),
+		Action:    cedar.NewEntityUID(actionType, submit),
+		Resource:  resource,
+		Context:   batch.Ignore(),
+	}, func(result batch.Result) error {
+		could = could || bool(result.Decision)
+		return nil
+	})
+	if err != nil {
+		return false, fmt.Errorf("asking policy about %s: %w", operation, err)
+	}
+	return could, nil
+}
+
+// entity is an operation as rules see it.
+func entity(operation string, effect provider.Effect) (cedar.EntityUID, cedar.EntityMap) {
+	resource := cedar.NewEntityUID(operationType, cedar.String(operation))
+	return resource, cedar.EntityMap{resource: {
 		UID:     resource,
-		Parents: cedar.NewEntityUIDSet(families(request.Operation)...),
+		Parents: cedar.NewEntityUIDSet(families(operation)...),
 		Attributes: cedar.NewRecord(cedar.RecordMap{
-			effectAttribute: cedar.String(request.Effect),
+			effectAttribute: cedar.String(effect),
 		}),
-	}}, cedar.Request{
+	}}
+}
+
+func (e *Engine) ask(action cedar.String, request Request) Decision {
+	resource, entities := entity(request.Operation, request.Effect)
+	allowed, diagnostic := cedar.Authorize(e.rules, entities, cedar.Request{
 		Principal: cedar.NewEntityUID(clientType, cedar.String(request.ClientID)),
 		Action:    cedar.NewEntityUID(actionType, action),
 		Resource:  resource,

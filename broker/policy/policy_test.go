@@ -174,7 +174,7 @@ func TestDefaultFile(t *testing.T) {
 		"demo changes ask":       {"demo.note.write", provider.Change, yes("demo-changes-ask"), no()},
 		"company reads run":      {"company.discover", provider.Read, yes("company-reads"), yes("company-reads")},
 		"conversations run":      {"company.conversation.say", provider.Change, yes("company-conversations"), yes("company-conversations")},
-		"confirmations ask":      {"company.operation.confirm", provider.Keyed, yes("company-confirmations-ask"), no()},
+		"confirmations ask":      {"company.operation.confirm", provider.Keyed, yes("company-operations-ask"), no()},
 		"other changes are not":  {"company.feedback.send", provider.Change, no(), no()},
 		"other providers either": {"git.push", provider.Read, no(), no()},
 	} {
@@ -199,5 +199,36 @@ func BenchmarkExplain(b *testing.B) {
 			ClientID: "assistant", Operation: "company.conversation.say", Effect: provider.Change,
 			Facts: provider.Facts{"company": provider.Text("outdoor.example")},
 		})
+	}
+}
+
+func TestCouldSubmitIgnoresFactsAndNothingElse(t *testing.T) {
+	t.Parallel()
+	engine, err := policy.Parse("test", []byte(`
+@id("one-company") permit (principal == Client::"a", action == Action::"submit", resource in Family::"company")
+when { context.company == "outdoor.example" };
+@id("not-at-night") forbid (principal, action == Action::"submit", resource) when { context has night && context.night };
+@id("never-pay") forbid (principal, action == Action::"submit", resource == Operation::"company.pay");
+@id("reads") permit (principal == Client::"b", action == Action::"submit", resource) when { resource.effect == "read" };
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		client, operation string
+		effect            provider.Effect
+		want              bool
+	}{
+		{"a", "company.discover", provider.Read, true}, // with the right company
+		{"a", "company.pay", provider.Change, false},   // whatever the facts
+		{"a", "demo.echo", provider.Read, false},
+		{"b", "demo.echo", provider.Read, true},
+		{"b", "company.send", provider.Keyed, false},
+		{"c", "company.discover", provider.Read, false},
+	} {
+		got, err := engine.CouldSubmit(t.Context(), test.client, test.operation, test.effect)
+		if err != nil || got != test.want {
+			t.Errorf("%s %s: %v, %v; want %v", test.client, test.operation, got, err, test.want)
+		}
 	}
 }

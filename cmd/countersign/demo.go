@@ -269,13 +269,13 @@ func newDemo(t *terminal) *cobra.Command {
 		Use: "demo", Short: "Play a whole story on this machine: no network, no account", Args: arguments(),
 		Long: `Starts a shop and a personal agent on loopback, as two processes that speak over TLS with certificates made for the occasion, and
 plays how the agent gets a jacket held at the shop: found, asked, proposed, approved by you, confirmed, performed once.`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return demo(cmd.Context(), t, once) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return playDemo(cmd.Context(), t, once) },
 	}
 	cmd.Flags().BoolVar(&once, "once", false, "play it without asking, and end")
 	return cmd
 }
 
-func demo(ctx context.Context, t *terminal, once bool) (err error) {
+func playDemo(ctx context.Context, t *terminal, once bool) (err error) {
 	began := time.Now()
 	t.say("%s", bold.Render("A shop, a personal agent, and one jacket"))
 	w, err := newWorld(ctx, t)

@@ -59,7 +59,7 @@ Start with: countersign demo`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage(fmt.Sprintf("%v\nsee %s --help", err, cmd.CommandPath()))
 	})
-	root.AddCommand(newDemo(t), newCompany(t), newAgent(t))
+	root.AddCommand(newDemo(t), newCompany(t), newAgent(t), newBroker(t), newOperation(t), newApproval(t), newPolicy(t))
 	return root
 }
 
