@@ -1,11 +1,14 @@
 package fakecompany
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -163,4 +166,35 @@ func Claims(t testing.TB, jwt string) (header, payload map[string]any) {
 		}
 	}
 	return header, payload
+}
+
+// exampleTB stands in for a test where there is none, in examples.
+type exampleTB struct {
+	testing.TB
+	ctx      context.Context //nolint:containedctx // as in testing.T
+	cleanups *[]func()
+}
+
+func (exampleTB) Helper()                    {}
+func (e exampleTB) Cleanup(f func())         { *e.cleanups = append(*e.cleanups, f) }
+func (e exampleTB) Context() context.Context { return e.ctx }
+func (exampleTB) Fatal(args ...any)          { panic(fmt.Sprint(args...)) }
+
+func (e exampleTB) TempDir() string {
+	dir, err := os.MkdirTemp("", "fakecompany")
+	if err != nil {
+		panic(err)
+	}
+	e.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+// ForExample returns what takes the place of a test in an example, and how to clean up after it.
+func ForExample() (tb testing.TB, cleanup func()) {
+	e := exampleTB{ctx: context.Background(), cleanups: new([]func())}
+	return e, func() {
+		for _, f := range slices.Backward(*e.cleanups) {
+			f()
+		}
+	}
 }
