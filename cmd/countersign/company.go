@@ -336,6 +336,7 @@ Start with: countersign company init FOLDER`,
 type companyInit struct {
 	domain, name, address, authority string
 	resolve                          []string
+	offersFor                        string // how long what the clerk proposes can be confirmed
 }
 
 //go:embed company.toml.tmpl
@@ -351,7 +352,7 @@ func storyHosts(address string) []string {
 }
 
 func newCompanyInit(t *terminal) *cobra.Command {
-	var init companyInit
+	init := companyInit{offersFor: "20m"}
 	cmd := &cobra.Command{
 		Use: "init FOLDER", Short: "Write a configuration for a shop on this machine", Args: arguments("FOLDER"),
 		Long: `Writes FOLDER/company.toml, which works as it is with the agent that 'countersign agent init' writes. The clerk in it answers by
@@ -391,7 +392,7 @@ func (i companyInit) write(dir string) error {
 	}
 	text := strings.NewReplacer(
 		"{{domain}}", i.domain, "{{name}}", tomlString(i.name), "{{address}}", tomlString(i.address),
-		"{{authority}}", tomlString(authority), "{{resolve}}", tomlList(i.resolve),
+		"{{authority}}", tomlString(authority), "{{resolve}}", tomlList(i.resolve), "{{offers_for}}", tomlString(i.offersFor),
 	).Replace(companyTemplate)
 	return writeNew(filepath.Join(dir, companyFile), []byte(text), 0o600)
 }

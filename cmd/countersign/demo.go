@@ -29,8 +29,9 @@ type world struct {
 	agent   *agentSide
 }
 
-// newWorld writes both sides' configurations, starts them, and opens the agent. Close it, also after an error.
-func newWorld(ctx context.Context, t *terminal) (*world, error) {
+// newWorld writes both sides' configurations, starts them, and opens the agent. What the shop offers can be confirmed for a time
+// such as "20m". Close it, also after an error.
+func newWorld(ctx context.Context, t *terminal, offersFor string) (*world, error) {
 	w := &world{t: t}
 	var err error
 	if w.dir, err = os.MkdirTemp("", "countersign-demo-"); err != nil {
@@ -44,7 +45,7 @@ func newWorld(ctx context.Context, t *terminal) (*world, error) {
 	}
 	authority := filepath.Join(w.dir, "countersign-ca")
 	shop := companyInit{
-		domain: "outdoor.example", name: "Example Outdoor", address: w.address.shop, authority: authority,
+		domain: "outdoor.example", name: "Example Outdoor", address: w.address.shop, authority: authority, offersFor: offersFor,
 		resolve: []string{"agent.example=" + w.address.agent},
 	}
 	if err := shop.write(filepath.Join(w.dir, "shop")); err != nil {
@@ -265,12 +266,24 @@ func (w *world) play(ctx context.Context, steps []step) error {
 
 func newDemo(t *terminal) *cobra.Command {
 	var once bool
+	var story, branch string
 	cmd := &cobra.Command{
 		Use: "demo", Short: "Play a whole story on this machine: no network, no account", Args: arguments(),
 		Long: `Starts a shop and a personal agent on loopback, as two processes that speak over TLS with certificates made for the occasion, and
 plays how the agent gets a jacket held at the shop: found, asked, proposed, approved by you, confirmed, performed once.`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return playDemo(cmd.Context(), t, once) },
+		Example: "countersign demo\ncountersign demo --once\ncountersign demo --story broker --branch changed --once",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch story {
+			case "shop":
+				return playDemo(cmd.Context(), t, once)
+			case "broker":
+				return playBrokerDemo(cmd.Context(), t, branch, once)
+			}
+			return usage("there is no story " + plain(story) + "\nchoose shop or broker")
+		},
 	}
+	cmd.Flags().StringVar(&story, "story", "shop", "shop: an agent and a shop; broker: a model gets the same done through a broker")
+	cmd.Flags().StringVar(&branch, "branch", branchApprove, "how the broker's story ends: "+strings.Join(branches, ", "))
 	cmd.Flags().BoolVar(&once, "once", false, "play it without asking, and end")
 	return cmd
 }
@@ -278,7 +291,7 @@ plays how the agent gets a jacket held at the shop: found, asked, proposed, appr
 func playDemo(ctx context.Context, t *terminal, once bool) (err error) {
 	began := time.Now()
 	t.say("%s", bold.Render("A shop, a personal agent, and one jacket"))
-	w, err := newWorld(ctx, t)
+	w, err := newWorld(ctx, t, "20m")
 	keep := false // the folder of a failed demo holds the logs that tell why
 	defer func() {
 		if keep {
