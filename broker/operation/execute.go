@@ -48,38 +48,57 @@ const (
 // reconcileDelays are how long to wait before each look-up of one unknown outcome: a provider that just failed may be back.
 var reconcileDelays = []time.Duration{0, time.Second, 5 * time.Second}
 
+// task is an operation to be executed, with all that this takes.
+type task struct {
+	record
+	offered    provider.Operation // nil if the stored plan cannot be used
+	descriptor provider.Descriptor
+	dispatch   provider.Dispatch
+}
+
 // execute takes an operation from where its row says it is to its end.
 func (s *Service) execute(ctx context.Context, j job) {
 	r, ok := s.read(ctx, j.id)
 	if !ok {
 		return
 	}
-	offered, descriptor, known := s.options.Registry.Find(r.Name)
-	content, err := usablePlan(r)
-	usable := known && err == nil
-	dispatch := provider.Dispatch{OperationID: r.ID, ClientID: r.ClientID, Operation: r.Name, Plan: content, ApprovalID: r.ApprovalID}
-
+	t := s.newTask(r)
 	switch {
-	case r.State == Approved && !usable:
-		s.options.Log.Error("a stored plan cannot be used", "operation", r.ID, "offered", known, "error", err)
-		s.change(ctx, r, change{kind: EventFailed, state: Failed, actor: actorBroker, detail: CodePlanInvalid, problem: Problem{
-			CodePlanInvalid, "The stored plan cannot be executed by this broker any more. Nothing was done; submit a new request if it is still wanted.",
-		}})
-	case r.State == Approved:
-		s.call(ctx, r, "", offered, descriptor, dispatch)
-	case r.State != Executing || !j.recovering:
+	case t.State == Approved && t.offered == nil:
+		s.fail(ctx, t, Problem{CodePlanInvalid, "The stored plan cannot be executed by this broker any more. Nothing was done; submit a new request if it is still wanted."})
+	case t.State == Approved:
+		s.call(ctx, t, "")
+	case t.State != Executing || !j.recovering:
 		// Canceled while it was queued, or handed over twice: then the other one has it.
-	case usable && repeatable(r, descriptor):
-		s.call(ctx, r, "again, since the broker was interrupted", offered, descriptor, dispatch)
+	case t.offered != nil && repeatable(t):
+		s.call(ctx, t, "again, since the broker was interrupted")
 	default:
-		s.lookUp(ctx, r, offered, descriptor, dispatch, usable)
+		s.lookUp(ctx, t)
 	}
+}
+
+// newTask joins a stored operation with the provider's, if that is still offered and the plan is what was approved.
+func (s *Service) newTask(r record) task {
+	t := task{record: r}
+	content, err := usablePlan(r)
+	if err != nil {
+		s.options.Log.Error("a stored plan cannot be used", "operation", r.ID, "error", err)
+		return t
+	}
+	offered, descriptor, known := s.options.Registry.Find(r.Name)
+	if !known {
+		s.options.Log.Error("a stored operation is offered no more", "operation", r.ID, "name", r.Name)
+		return t
+	}
+	t.offered, t.descriptor = offered, descriptor
+	t.dispatch = provider.Dispatch{OperationID: r.ID, ClientID: r.ClientID, Operation: r.Name, Plan: content}
+	return t
 }
 
 // repeatable reports whether an interrupted operation may be called again: if it was safe to repeat when it was dispatched
 // and still is.
-func repeatable(r record, descriptor provider.Descriptor) bool {
-	return r.Effect != provider.Change && descriptor.Effect != provider.Change && r.Revision < maxRevision
+func repeatable(t task) bool {
+	return t.Effect != provider.Change && t.descriptor.Effect != provider.Change && t.Revision < maxRevision
 }
 
 // usablePlan returns what the provider gets of a stored plan, if that is what was approved.
@@ -103,73 +122,73 @@ func usablePlan(r record) (strictjson.Raw, error) {
 }
 
 // call commits that the operation is dispatched, makes the one call, and records what came of it.
-func (s *Service) call(ctx context.Context, r record, detail string, offered provider.Operation, d provider.Descriptor, dispatch provider.Dispatch) {
+func (s *Service) call(ctx context.Context, t task, detail string) {
 	s.options.Faults("execute: taken")
-	r, ok := s.change(ctx, r, change{kind: EventDispatched, state: Executing, actor: actorBroker, detail: detail})
+	var ok bool
+	t.record, ok = s.change(ctx, t.record, change{kind: EventDispatched, state: Executing, actor: actorBroker, detail: detail})
 	if !ok {
 		return // canceled just before
 	}
 	s.options.Faults("execute: dispatched")
-	outcome := protected(ctx, d.Timeout, func(ctx context.Context) provider.Outcome { return offered.Execute(ctx, dispatch) })
+	outcome := protected(ctx, t.descriptor.Timeout, func(ctx context.Context) provider.Outcome { return t.offered.Execute(ctx, t.dispatch) })
 	s.options.Faults("execute: called")
 	switch {
-	case outcome.Verdict != provider.VerdictUnknown:
-		s.end(ctx, r, d, outcome, "")
+	case outcome.Verdict == provider.VerdictSucceeded:
+		s.succeed(ctx, t, outcome, "")
+	case outcome.Verdict == provider.VerdictRefused:
+		s.fail(ctx, t, safeProblem(outcome.Code, outcome.Message))
 	case ctx.Err() != nil:
 		// Interrupted by the end of the process; the next one takes it up.
-	case d.Effect == provider.Read:
-		s.options.Log.Warn("a read had no answer", "operation", r.ID, "error", outcome.Cause)
-		s.fail(ctx, r, Problem{CodeProviderUnavailable, "The provider did not answer. Nothing was changed; submit it again, with a new request ID."})
+	case t.descriptor.Effect == provider.Read:
+		s.options.Log.Warn("a read had no answer", "operation", t.ID, "error", outcome.Cause)
+		s.fail(ctx, t, Problem{CodeProviderUnavailable, "The provider did not answer. Nothing was changed; submit it again, with a new request ID."})
 	default:
-		s.options.Log.Warn("the outcome of an execution is unknown", "operation", r.ID, "error", outcome.Cause)
-		s.lookUp(ctx, r, offered, d, dispatch, true)
+		s.options.Log.Warn("the outcome of an execution is unknown", "operation", t.ID, "error", outcome.Cause)
+		s.lookUp(ctx, t)
 	}
 }
 
 // lookUp finds out what became of an execution without calling it again.
-func (s *Service) lookUp(ctx context.Context, r record, offered provider.Operation, d provider.Descriptor, dispatch provider.Dispatch, usable bool) {
-	if reconciler, ok := offered.(provider.Reconciler); ok && usable {
+func (s *Service) lookUp(ctx context.Context, t task) {
+	if reconciler, ok := t.offered.(provider.Reconciler); ok {
 		for _, delay := range reconcileDelays {
 			if !sleep(ctx, delay) {
 				return // the next process looks again
 			}
-			outcome := protected(ctx, reconcileTimeout, func(ctx context.Context) provider.Outcome { return reconciler.Reconcile(ctx, dispatch) })
+			outcome := protected(ctx, reconcileTimeout, func(ctx context.Context) provider.Outcome { return reconciler.Reconcile(ctx, t.dispatch) })
 			s.options.Faults("execute: looked up")
 			switch outcome.Verdict {
 			case provider.VerdictSucceeded:
-				s.end(ctx, r, d, outcome, "found by looking it up")
+				s.succeed(ctx, t, outcome, "found by looking it up")
 				return
 			case provider.VerdictRefused:
 				problem := safeProblem(outcome.Code, outcome.Message)
-				s.fail(ctx, r, Problem{CodeNotPerformed, provider.Cut("It did not take effect ("+problem.Code+"): "+problem.Message, maxMessage)})
+				s.fail(ctx, t, Problem{CodeNotPerformed, provider.Cut("It did not take effect ("+problem.Code+"): "+problem.Message, maxMessage)})
 				return
 			case provider.VerdictUnknown:
-				s.options.Log.Warn("looking up an unknown outcome", "operation", r.ID, "error", outcome.Cause)
+				s.options.Log.Warn("looking up an unknown outcome", "operation", t.ID, "error", outcome.Cause)
 			}
 		}
 		if ctx.Err() != nil {
 			return
 		}
 	}
-	s.fail(ctx, r, Problem{CodeOutcomeUnknown, "It is not known whether this took effect. Look it up at the provider, and do not submit it again under a new request ID before that."})
+	s.fail(ctx, t, Problem{CodeOutcomeUnknown, "It is not known whether this took effect. Look it up at the provider, and do not submit it again under a new request ID before that."})
 }
 
-// end records a proven outcome.
-func (s *Service) end(ctx context.Context, r record, d provider.Descriptor, outcome provider.Outcome, detail string) {
-	if outcome.Verdict == provider.VerdictRefused {
-		s.fail(ctx, r, safeProblem(outcome.Code, outcome.Message))
-		return
-	}
+// succeed records a proven success.
+func (s *Service) succeed(ctx context.Context, t task, outcome provider.Outcome, detail string) {
 	if outcome.Cause != nil {
-		s.options.Log.Warn("a result was lost", "operation", r.ID, "error", outcome.Cause)
+		s.options.Log.Warn("a result was lost", "operation", t.ID, "error", outcome.Cause)
 	}
-	result, cut := provider.Project(outcome.Result, d.PublicNames)
-	s.change(ctx, r, change{kind: EventSucceeded, state: Succeeded, actor: actorBroker, detail: detail, result: result, cut: cut})
+	result, cut := provider.Project(outcome.Result, t.descriptor.PublicNames)
+	s.change(ctx, t.record, change{kind: EventSucceeded, state: Succeeded, actor: actorBroker, detail: detail, result: result, cut: cut})
 	s.options.Faults("execute: recorded")
 }
 
-func (s *Service) fail(ctx context.Context, r record, problem Problem) {
-	s.change(ctx, r, change{kind: EventFailed, state: Failed, actor: actorBroker, detail: problem.Code, problem: problem})
+// fail records any other end.
+func (s *Service) fail(ctx context.Context, t task, problem Problem) {
+	s.change(ctx, t.record, change{kind: EventFailed, state: Failed, actor: actorBroker, detail: problem.Code, problem: problem})
 	s.options.Faults("execute: recorded")
 }
 
