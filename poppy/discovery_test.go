@@ -41,6 +41,14 @@ func TestDocumentIsReadAndWrittenAsItStands(t *testing.T) {
 		fields[1] != (poppy.CredentialField{Name: "password", Label: "Password", Secret: true}) {
 		t.Errorf("got fields %+v", fields)
 	}
+	// O-2-03 P-4.3-69: a service may want tokens of its own.
+	separate := document(t, "extensions/operations/resource", "https://api.outdoor.example/poppy/operations",
+		"apis/0/resource", "https://api.outdoor.example", "agent/protocols/0/resource", "https://api.outdoor.example/poppy/conversations")
+	operations, _ = separate.Extensions.Operations()
+	conversations, _ = separate.Conversations()
+	if operations.Resource != operations.Endpoint || conversations.Resource != conversations.Endpoint || separate.APIs[0].TokenResource() != "https://api.outdoor.example" {
+		t.Errorf("got %+v, %+v, %+v", operations, conversations, separate.APIs[0])
+	}
 	// P-4.3-47: a token for an MCP server is for its url; P-4.3-68: for others any will do.
 	if apis := d.KnownAPIs(); apis[0].TokenResource() != "" || apis[1].TokenResource() != "https://mcp.outdoor.example/mcp" {
 		t.Errorf("got resources of %+v", apis)
@@ -86,14 +94,17 @@ func TestDocumentFaults(t *testing.T) {
 		"protocol resource": {[]any{"agent/protocols/0/resource", "urn:a"}, []string{"agent.protocols[0].resource"}},
 		"protocol no type":  {[]any{"agent/protocols/0/type", gone}, []string{"agent.protocols[0].type"}},
 		// P-3-13 P-3-19
-		"browser by http":  {[]any{"web/browser_session_endpoint", "http://outdoor.example/b"}, []string{"web.browser_session_endpoint"}},
-		"feedback by http": {[]any{"feedback/endpoint", "http://outdoor.example/f"}, []string{"feedback.endpoint"}},
-		"feedback no URL":  {[]any{"feedback/endpoint", gone}, []string{"feedback.endpoint"}},
-		"API by http":      {[]any{"apis/1/url", "http://mcp.outdoor.example"}, []string{"apis[1].url"}},
-		"API without URL":  {[]any{"apis/0/url", gone}, []string{"apis[0].url"}},
-		"API without type": {[]any{"apis/0/type", gone}, []string{"apis[0].type"}},
+		"browser by http":     {[]any{"web/browser_session_endpoint", "http://outdoor.example/b"}, []string{"web.browser_session_endpoint"}},
+		"feedback by http":    {[]any{"feedback/endpoint", "http://outdoor.example/f"}, []string{"feedback.endpoint"}},
+		"feedback no URL":     {[]any{"feedback/endpoint", gone}, []string{"feedback.endpoint"}},
+		"API by http":         {[]any{"apis/1/url", "http://mcp.outdoor.example"}, []string{"apis[1].url"}},
+		"feedback's resource": {[]any{"feedback/resource", "http://outdoor.example"}, []string{"feedback.resource"}},
+		"API's resource":      {[]any{"apis/0/resource", "orders"}, []string{"apis[0].resource"}},
+		"API without URL":     {[]any{"apis/0/url", gone}, []string{"apis[0].url"}},
+		"API without type":    {[]any{"apis/0/type", gone}, []string{"apis[0].type"}},
 		// P-3-16
 		"operations by http":     {[]any{"extensions/operations/endpoint", "http://api.outdoor.example"}, []string{"extensions.operations.endpoint"}},
+		"operations' resource":   {[]any{"extensions/operations/resource", "http://api.outdoor.example"}, []string{"extensions.operations.resource"}},
 		"operations no endpoint": {[]any{"extensions/operations/endpoint", gone}, []string{"extensions.operations.endpoint"}},
 		"operations URL a list":  {[]any{"extensions/operations/endpoint", []any{}}, []string{"extensions.operations.endpoint"}},
 		"all of them, in order": {

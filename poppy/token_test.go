@@ -69,10 +69,11 @@ func TestTokenResponseFaults(t *testing.T) {
 		"no session":            {[]any{"session_id", gone}, "session_id"},
 		"session and new line":  {[]any{"session_id", "a\nb"}, "session_id"},
 		// P-4.4-31 P-4.4-32
-		"account 0 seconds":  {[]any{"refresh_token_expires_in", 0}, "refresh_token_expires_in"},
-		"account no limit":   {[]any{"refresh_token_expires_in", gone}, ""},
-		"no account token":   {[]any{"refresh_token", gone, "refresh_token_expires_in", gone}, ""},
-		"old signed_in flag": {[]any{"signed_in", true}, ""},
+		"account token too long": {[]any{"refresh_token", strings.Repeat("a", 16<<10+1)}, "refresh_token"},
+		"account 0 seconds":      {[]any{"refresh_token_expires_in", 0}, "refresh_token_expires_in"},
+		"account no limit":       {[]any{"refresh_token_expires_in", gone}, ""},
+		"no account token":       {[]any{"refresh_token", gone, "refresh_token_expires_in", gone}, ""},
+		"old signed_in flag":     {[]any{"signed_in", true}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
