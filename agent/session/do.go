@@ -21,8 +21,8 @@ import (
 // returned whatever their status; elsewhere every status from 400. A redirect is a fetch.ErrRedirected and is not
 // followed. A [*ChangedError] says that the Session was replaced, a [*RateLimitedError] when to try again.
 func (s *Session) Do(request *http.Request, to discovery.Endpoint, bounds Bounds) (*Response, error) {
-	if err := checkRequest(request); err != nil {
-		return nil, err
+	if request.Body != nil && request.Body != http.NoBody && request.GetBody == nil {
+		return nil, errors.New("the request's body cannot be sent again: make it of a bytes.Reader or strings.Reader")
 	}
 	in := s.ID()
 	response, used, err := s.do(request, to, bounds, in, secret.Text{})
@@ -83,15 +83,4 @@ func (s *Session) authorize(request *http.Request, t token, nonce string) (*http
 	}
 	sent.Header.Set(dpop.Header, proof)
 	return sent, nil
-}
-
-// checkRequest refuses what must not, or cannot, be sent with a token.
-func checkRequest(request *http.Request) error {
-	if _, err := poppy.ParseURL(request.URL.String()); err != nil {
-		return fmt.Errorf("the request's URL %w", err)
-	}
-	if request.Body != nil && request.Body != http.NoBody && request.GetBody == nil {
-		return errors.New("the request's body cannot be sent again: make it of a bytes.Reader or strings.Reader")
-	}
-	return nil
 }
