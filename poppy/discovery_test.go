@@ -2,6 +2,7 @@ package poppy_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -203,8 +204,8 @@ func TestDocumentWithoutAuth(t *testing.T) {
 	if d.Issuer() != "" {
 		t.Errorf("issuer %q", d.Issuer())
 	}
-	document(t, append(bare, "web", map[string]any{})...)
-	document(t, append(bare, "extensions", map[string]any{"gift-wrap": map[string]any{"version": "1"}})...)
+	document(t, append(slices.Clip(bare), "web", map[string]any{})...)
+	document(t, append(slices.Clip(bare), "extensions", map[string]any{"gift-wrap": map[string]any{"version": "1"}})...)
 	for name, more := range map[string][]any{
 		"conversations": {"agent", map[string]any{"protocols": []any{map[string]any{"type": "later"}}}},
 		"browsing":      {"web", map[string]any{"browser_session_endpoint": "https://outdoor.example/b"}},
@@ -214,7 +215,7 @@ func TestDocumentWithoutAuth(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := poppy.ParseDocument(load(t, "poppy.json", append(bare[:len(bare):len(bare)], more...)...))
+			_, err := poppy.ParseDocument(load(t, "poppy.json", append(slices.Clip(bare), more...)...))
 			wantFields(t, err, "auth")
 		})
 	}

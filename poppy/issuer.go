@@ -8,7 +8,7 @@ import (
 
 // Grant types (3.2).
 const (
-	GrantJWTBearer         = "urn:ietf:params:oauth:grant-type:jwt-bearer"  // starts and renews a signed-out Session (4.2)
+	GrantJWTBearer         = "urn:ietf:params:oauth:grant-type:jwt-bearer"  //nolint:gosec // a name; starts and renews a signed-out Session (4.2)
 	GrantRefreshToken      = "refresh_token"                                // an Account Token (4.8)
 	GrantAuthorizationCode = "authorization_code"                           // Direct Sign-In (4.5)
 	GrantDeviceCode        = "urn:ietf:params:oauth:grant-type:device_code" // Device Sign-In (4.6)

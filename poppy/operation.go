@@ -101,17 +101,23 @@ func ParseOperation(data []byte) (Operation, error) {
 // FindOperation looks for an operation in an API's JSON response or an MCP tool's structuredContent (Operations 4.1,
 // 4.2). It finds none in anything but an object with a member operation that is an object. The error is [Problems].
 func FindOperation(data []byte) (operation Operation, found bool, err error) {
-	if len(data) > MaxOperationBytes {
+	member := operationMember(data)
+	if member == nil {
 		return Operation{}, false, nil
 	}
+	operation, err = ParseOperation(member)
+	return operation, err == nil, err
+}
+
+// operationMember returns the object that stands in operation, nil if there is none.
+func operationMember(data []byte) strictjson.Raw {
 	var envelope struct {
 		Operation strictjson.Raw `json:"operation"`
 	}
-	if strictjson.Unmarshal(data, &envelope) != nil || envelope.Operation.Kind() != '{' {
-		return Operation{}, false, nil
+	if decode(data, MaxOperationBytes, &envelope) != nil || envelope.Operation.Kind() != '{' {
+		return nil
 	}
-	operation, err = ParseOperation(envelope.Operation)
-	return operation, err == nil, err
+	return envelope.Operation
 }
 
 // Validate checks what a Personal Agent needs to follow the operation and, while it is proposed, to let the User decide.

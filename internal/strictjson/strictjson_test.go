@@ -54,6 +54,33 @@ func TestUnmarshalUnknownMembersAndCase(t *testing.T) {
 	}
 }
 
+// even refuses odd numbers by an UnmarshalJSON method that knows nothing of its place.
+type even int
+
+func (e *even) UnmarshalJSON(data []byte) error {
+	var n int
+	if err := strictjson.Unmarshal(data, &n); err != nil {
+		return err
+	}
+	if n%2 != 0 {
+		return &strictjson.Error{Problem: "must be even"}
+	}
+	*e = even(n)
+	return nil
+}
+
+func TestErrorOfAMethodGetsItsPlace(t *testing.T) {
+	t.Parallel()
+	var v struct {
+		List []struct {
+			N even `json:"n"`
+		} `json:"list"`
+	}
+	if err := strictjson.Unmarshal([]byte(`{"list":[{"n":2},{"n":3}]}`), &v); err == nil || err.Error() != "/list/1/n: must be even" {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestCanonicalIsOneSpelling(t *testing.T) {
 	t.Parallel()
 	a, errA := strictjson.Canonical([]byte(`{ "b": 1.0, "a": "\u00e9" }`))
