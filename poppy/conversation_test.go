@@ -130,7 +130,7 @@ func TestReceivedMessageHasNoRoleAndOperation(t *testing.T) {
 	}
 }
 
-// P-7.3-06 P-7.3-08: what counts as the same content.
+// Section 7.3: what counts as the same content.
 func TestDigestTellsARetryFromAnotherMessage(t *testing.T) {
 	t.Parallel()
 	digest := func(edits ...any) string {
@@ -258,7 +258,7 @@ func TestCompanyMessage(t *testing.T) {
 	}
 }
 
-// P-7.3-02 P-7.3-03 P-7.7-02
+// P-7.7-02
 func TestAccepted(t *testing.T) {
 	t.Parallel()
 	const text = `{"conversation_id":"cnv_8f3Kd2","status":"working","responder":"agent"}`
@@ -313,7 +313,7 @@ func TestPageFaults(t *testing.T) {
 		"no cursor":       {[]any{"cursor", gone}, []string{"cursor"}},
 		"no status":       {[]any{"status", gone}, []string{"status"}},
 		"no responder":    {[]any{"responder", gone}, []string{"responder"}},
-		// P-7.5-15
+		// section 7.5
 		"empty, at a cursor":     {[]any{"events", []any{}}, nil},
 		"empty, from the start":  {[]any{"events", []any{}, "cursor", gone}, nil},
 		"a fault in an event":    {[]any{"events/2/scope", gone, "events/7/status", "x"}, []string{"events[2].scope", "events[7].status"}},

@@ -50,7 +50,7 @@ func TestDocumentIsReadAndWrittenAsItStands(t *testing.T) {
 	if operations.Resource != operations.Endpoint || conversations.Resource != conversations.Endpoint || separate.APIs[0].TokenResource() != "https://api.outdoor.example" {
 		t.Errorf("got %+v, %+v, %+v", operations, conversations, separate.APIs[0])
 	}
-	// P-4.3-47: a token for an MCP server is for its url; P-4.3-68: for others any will do.
+	// P-4.3-47: a token for an MCP server is for its url; for others any will do.
 	if apis := d.KnownAPIs(); apis[0].TokenResource() != "" || apis[1].TokenResource() != "https://mcp.outdoor.example/mcp" {
 		t.Errorf("got resources of %+v", apis)
 	}

@@ -13,7 +13,7 @@ import (
 	"countersign/poppy"
 )
 
-// P-4.2-47 P-4.3-44 P-4.3-45 P-6-14 P-7.13-01 P-7.13-02 P-8-15 P-8-16 P-3.3-10 P-3.3-11 P-3.3-12 P-4.1-18
+// P-4.2-47 P-4.3-44 P-4.3-45 P-6-14 P-7.13-01 P-7.13-02 P-8-15 P-8-16 P-3.3-10 P-3.3-11 P-3.3-12
 // O-9-01 O-9-02 O-9-03 O-9-04 O-9-05 O-9-06: where each code occurs, with which status, and whether it is in a challenge.
 func TestErrorsOnEverySurface(t *testing.T) {
 	t.Parallel()
@@ -123,17 +123,17 @@ func TestErrorExtras(t *testing.T) {
 			e: poppy.Error{Code: poppy.ErrExtensionRequired, Extension: "operations"}, surface: poppy.SurfaceAPI,
 			body: `{"error":"extension_required","extension":"operations"}`, challenge: `DPoP error="extension_required", extension="operations"`,
 		},
-		// P-7.10-17
+		// section 7.10
 		"conversation": {
 			e: poppy.Error{Code: poppy.ErrDirectConversationOpen, ConversationID: "cnv_1"}, surface: poppy.SurfaceProtocol,
 			body: `{"error":"direct_conversation_open","conversation_id":"cnv_1"}`,
 		},
-		// O-5.2-05 O-9-04
+		// O-9-04
 		"operation": {
 			e: poppy.Error{Code: poppy.ErrTermsChanged, Operation: &changed}, surface: poppy.SurfaceProtocol,
 			body: `{"error":"terms_changed","operation":` + string(load(t, "proposed.json")) + `}`,
 		},
-		// P-4.3-43
+		// section 4.3
 		"nonce at the token endpoint": {
 			e: poppy.Error{Code: poppy.ErrUseDPoPNonce, Nonce: "n-1"}, surface: poppy.SurfaceToken,
 			body: `{"error":"use_dpop_nonce"}`, header: [2]string{"DPoP-Nonce", "n-1"},
@@ -185,7 +185,7 @@ func TestErrorExtras(t *testing.T) {
 	}
 }
 
-// P-6-15 P-6-16
+// Section 6: a challenge for each scheme that is accepted.
 func TestErrorAtAnMCPServerChallengesForEveryScheme(t *testing.T) {
 	t.Parallel()
 	metadata := poppy.Param{Name: "resource_metadata", Value: "https://mcp.outdoor.example/.well-known/oauth-protected-resource/mcp"}
@@ -243,18 +243,18 @@ func TestParseError(t *testing.T) {
 			401, http.Header{"Www-Authenticate": {`dpop ERROR=sign_in_required`}}, ``,
 			poppy.Error{Code: poppy.ErrSignInRequired},
 		},
-		// P-4.9-16: no code at all
+		// no code at all
 		"bare 401":           {401, nil, ``, poppy.Error{Code: poppy.ErrInvalidToken}},
 		"401 by a proxy":     {401, http.Header{"Www-Authenticate": {`Basic realm="staging"`}}, `<html>`, poppy.Error{Code: poppy.ErrInvalidToken}},
 		"challenge, no code": {401, http.Header{"Www-Authenticate": {`Bearer resource_metadata="https://a.example/b"`}}, ``, poppy.Error{Code: poppy.ErrInvalidToken}},
 		"bare 403":           {403, nil, ``, poppy.Error{}},
 		"bare 500":           {500, nil, `oops`, poppy.Error{}},
-		// P-4.3-77 P-4.3-80
+		// section 4.3: an API keeps its own body
 		"429 with a body of the API's": {
 			429, http.Header{"Retry-After": {"30"}}, `{"error":{"message":"slow"}}`,
 			poppy.Error{Code: poppy.ErrRateLimited, RetryAfter: 30 * time.Second},
 		},
-		// P-6-15: the scheme that the agent's proofs belong to
+		// the scheme that the agent's proofs belong to
 		"both schemes, DPoP first": {
 			401, http.Header{"Www-Authenticate": {`Bearer error="invalid_token"`, `DPoP error="use_dpop_nonce"`}, "Dpop-Nonce": {"n-1"}}, ``,
 			poppy.Error{Code: poppy.ErrUseDPoPNonce, Nonce: "n-1"},
@@ -310,7 +310,7 @@ func TestErrorText(t *testing.T) {
 	}
 }
 
-// P-4.3-78
+// Section 4.3: how long to wait.
 func TestRetryAfter(t *testing.T) {
 	t.Parallel()
 	const date = "Thu, 08 Oct 2026 19:03:00 GMT"

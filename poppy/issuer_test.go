@@ -139,7 +139,7 @@ func TestIssuerMetadataForPublishing(t *testing.T) {
 	}
 }
 
-// P-3.2-10: RFC 8414 wants response_types_supported, which the protocol's own list leaves out.
+// RFC 8414 wants response_types_supported, which the protocol's own list leaves out.
 func TestPublishedIssuerMetadataIsOneObject(t *testing.T) {
 	t.Parallel()
 	m := poppy.PublishedIssuerMetadata{

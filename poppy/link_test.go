@@ -71,7 +71,7 @@ func TestCheckLink(t *testing.T) {
 	}
 }
 
-// P-3-11
+// Section 3: in this order.
 func TestCheckLinkTakesTheFirstDirectionFirst(t *testing.T) {
 	t.Parallel()
 	err := poppy.CheckLink(document(t), "evil.example", poppy.IssuerMetadata{})

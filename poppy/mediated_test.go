@@ -51,7 +51,7 @@ func TestMediatedRequestFaults(t *testing.T) {
 			t.Errorf("a credential in %v", err)
 		}
 	}
-	// P-4.4-22: a missing scope is invalid_scope, which the Company answers, not a malformed request.
+	// Section 4.4: a missing scope is invalid_scope, which the Company answers, not a malformed request.
 	if r, err := poppy.ParseMediatedRequest([]byte(`{"credentials":{"a":"b"}}`)); err != nil || r.Scope != "" {
 		t.Error(err)
 	}

@@ -125,12 +125,12 @@ func TestOperationForPublishing(t *testing.T) {
 		"approved in advance where that is barred": {
 			[]any{"confirmation/approved_by", "standing_permission", "user_approval_required", true}, []string{"confirmation.approved_by"},
 		},
-		// O-3-11 O-6-10
+		// O-3-11
 		"final without result": {[]any{"result", nil}, []string{"result.summary"}},
 		"result without words": {[]any{"result/summary", " "}, []string{"result.summary"}},
 		"failed without words": {[]any{"state", "failed", "result/summary", ""}, []string{"result.summary"}},
 		"expired without":      {[]any{"state", "expired", "confirmation", nil, "result", nil}, []string{"result.summary"}},
-		// O-3-12: what is digested must be what is meant
+		// what is digested must be what is meant
 		"terms that no digest can hold": {[]any{"terms/order", strictjson.Raw("1234567890123456789")}, []string{"terms"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -140,7 +140,7 @@ func TestOperationForPublishing(t *testing.T) {
 	}
 }
 
-// O-3-19 O-3-20 O-3-21 O-3-22 O-3-23 O-7-03 O-7-04 O-5.2-08: every pair of states.
+// O-3-19 O-3-20 O-3-21 O-3-22 O-3-23: every pair of states.
 func TestOperationStateMachine(t *testing.T) {
 	t.Parallel()
 	states := []poppy.OperationState{"proposed", "in_progress", "succeeded", "failed", "cancelled", "expired"}
@@ -168,7 +168,7 @@ func TestOperationStateMachine(t *testing.T) {
 	}
 }
 
-// O-3.1-02 O-3-12 O-3-13: two revisions with any difference that matters have different digests.
+// Operations 3.1: two revisions with any difference that matters have different digests.
 func TestTermsDigest(t *testing.T) {
 	t.Parallel()
 	digest := func(edits ...any) string {

@@ -96,7 +96,7 @@ func TestTokenResponseFaults(t *testing.T) {
 	}
 }
 
-// P-4.4-27 P-4.4-30
+// Section 4.4: how every sign-in ends.
 func TestCheckSignIn(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

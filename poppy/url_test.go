@@ -113,7 +113,7 @@ func TestMetadataURLPutsWellKnownBetweenHostAndPath(t *testing.T) {
 	}
 }
 
-// P-6-08: RFC 9728 section 3.1.
+// Section 6, RFC 9728 section 3.1.
 func TestResourceMetadataURL(t *testing.T) {
 	t.Parallel()
 	for resource, want := range map[string]string{
