@@ -223,8 +223,8 @@ func newGet(target *url.URL, options GetOptions) *http.Request {
 func (c *Client) document(exchange *exchange, response *http.Response, redirects []string, options GetOptions) (*Response, error) {
 	defer response.Body.Close()
 	host := hostOf(response.Request.URL)
-	conditional := options.IfNoneMatch != "" || options.IfModifiedSince != ""
-	if response.StatusCode != http.StatusOK && !(conditional && response.StatusCode == http.StatusNotModified) {
+	unchanged := response.StatusCode == http.StatusNotModified && (options.IfNoneMatch != "" || options.IfModifiedSince != "")
+	if response.StatusCode != http.StatusOK && !unchanged {
 		wait, _ := RetryAfter(response.Header, c.now())
 		return nil, &Error{
 			Kind: ErrStatus, Host: host, Status: response.StatusCode, RetryAfter: wait,
@@ -330,7 +330,7 @@ func (c *Client) dialTLS(ctx context.Context, network, hostPort string) (net.Con
 		RootCAs: c.authorities, ServerName: host, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
 	})
 	if err := secured.HandshakeContext(ctx); err != nil {
-		conn.Close()
+		_ = conn.Close()
 		return nil, c.explainTLS(ctx, hostPort, err)
 	}
 	return secured, nil

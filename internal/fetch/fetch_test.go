@@ -120,26 +120,31 @@ func TestGetReportsWhatIsNotADocument(t *testing.T) {
 		want    fetch.Error
 	}{
 		"status": {
-			func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }, fetch.GetOptions{},
+			func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) },
+			fetch.GetOptions{},
 			fetch.Error{Kind: fetch.ErrStatus, Status: 404, Problem: "outdoor.example answered 404 Not Found"},
 		},
 		"status without content": {
-			func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }, fetch.GetOptions{},
+			func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) },
+			fetch.GetOptions{},
 			fetch.Error{Kind: fetch.ErrStatus, Status: 204, Problem: "outdoor.example answered 204 No Content"},
 		},
 		"rate limit": {
 			func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Retry-After", "7")
 				w.WriteHeader(http.StatusTooManyRequests)
-			}, fetch.GetOptions{},
+			},
+			fetch.GetOptions{},
 			fetch.Error{Kind: fetch.ErrStatus, Status: 429, RetryAfter: 7 * time.Second, Problem: "outdoor.example answered 429 Too Many Requests"},
 		},
 		"not modified, unasked": {
-			func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotModified) }, fetch.GetOptions{},
+			func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotModified) },
+			fetch.GetOptions{},
 			fetch.Error{Kind: fetch.ErrStatus, Status: 304, Problem: "outdoor.example answered 304 Not Modified"},
 		},
 		"announced too large": {
-			func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 101)) }, fetch.GetOptions{MaxBytes: 100},
+			func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 101)) },
+			fetch.GetOptions{MaxBytes: 100},
 			fetch.Error{Kind: fetch.ErrTooLarge, Problem: "outdoor.example answered with more than the 100 bytes that are allowed here"},
 		},
 		"endless": {
@@ -147,7 +152,8 @@ func TestGetReportsWhatIsNotADocument(t *testing.T) {
 				for err := error(nil); err == nil; {
 					_, err = w.Write(make([]byte, 1<<10))
 				}
-			}, fetch.GetOptions{},
+			},
+			fetch.GetOptions{},
 			fetch.Error{Kind: fetch.ErrTooLarge, Problem: "outdoor.example answered with more than the 65536 bytes that are allowed here"},
 		},
 		"gzip bomb": {
@@ -158,11 +164,13 @@ func TestGetReportsWhatIsNotADocument(t *testing.T) {
 				_, _ = writer.Write(make([]byte, 10<<20))
 				_ = writer.Close()
 				_, _ = w.Write(bomb.Bytes())
-			}, fetch.GetOptions{},
+			},
+			fetch.GetOptions{},
 			fetch.Error{Kind: fetch.ErrBroken, Problem: "outdoor.example answered with a content encoding that was not asked for"},
 		},
 		"no headers in time": {
-			func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, fetch.GetOptions{Timeout: 100 * time.Millisecond},
+			func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+			fetch.GetOptions{Timeout: 100 * time.Millisecond},
 			fetch.Error{Kind: fetch.ErrTimeout, Problem: "outdoor.example did not finish its answer within 100ms"},
 		},
 		"silence in the body": {
@@ -170,7 +178,8 @@ func TestGetReportsWhatIsNotADocument(t *testing.T) {
 				_, _ = w.Write([]byte("{"))
 				_ = http.NewResponseController(w).Flush()
 				<-r.Context().Done()
-			}, fetch.GetOptions{},
+			},
+			fetch.GetOptions{},
 			fetch.Error{Kind: fetch.ErrTimeout, Problem: "outdoor.example sent nothing more of its answer for 1s"},
 		},
 		"a body drop by drop": {
@@ -180,7 +189,8 @@ func TestGetReportsWhatIsNotADocument(t *testing.T) {
 					_ = http.NewResponseController(w).Flush()
 					time.Sleep(20 * time.Millisecond)
 				}
-			}, fetch.GetOptions{Timeout: 400 * time.Millisecond},
+			},
+			fetch.GetOptions{Timeout: 400 * time.Millisecond},
 			fetch.Error{Kind: fetch.ErrTimeout, Problem: "outdoor.example did not finish its answer within 400ms"},
 		},
 	} {
@@ -226,21 +236,21 @@ func TestConnectionThatCannotBeMadeOrTrustedIsExplained(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { silent.Close() })
+	t.Cleanup(func() { _ = silent.Close() })
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	closed.Close()
+	_ = closed.Close()
 	plain, _ := plainServer(t)
 	broken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { broken.Close() })
+	t.Cleanup(func() { _ = broken.Close() })
 	go func() {
 		for conn, err := broken.Accept(); err == nil; conn, err = broken.Accept() {
-			conn.Close()
+			_ = conn.Close()
 		}
 	}()
 	to := func(host, address string) fetch.Options {

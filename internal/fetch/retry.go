@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -28,10 +29,10 @@ func parseSeconds(value string) (time.Duration, bool) {
 	if value == "" || strings.Trim(value, "0123456789") != "" {
 		return 0, false
 	}
-	const most = uint64(1<<63-1) / uint64(time.Second)
-	seconds, err := strconv.ParseUint(value, 10, 64)
-	if err != nil || seconds > most {
-		seconds = most
+	const most = math.MaxInt64 / int64(time.Second)
+	seconds, err := strconv.ParseInt(value, 10, 64)
+	if err != nil {
+		seconds = most // it is digits, so it can only be too many of them
 	}
-	return time.Duration(seconds) * time.Second, true
+	return time.Duration(min(seconds, most)) * time.Second, true
 }

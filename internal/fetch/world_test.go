@@ -58,7 +58,7 @@ func serve(t *testing.T, handler http.HandlerFunc) *server {
 		_ = httpServer.ServeTLS(counted{listener, &s.dials}, "", "")
 	}()
 	t.Cleanup(func() {
-		httpServer.Close()
+		_ = httpServer.Close()
 		<-done
 	})
 	return s
@@ -123,7 +123,7 @@ const typeA, typeAAAA = 1, 28
 
 // answer speaks DNS over a stream (RFC 1035 section 4.2.2) for one query.
 func (z *zone) answer(conn net.Conn) {
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	var size [2]byte
 	if _, err := io.ReadFull(conn, size[:]); err != nil {
 		return

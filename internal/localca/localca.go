@@ -141,11 +141,11 @@ func (ca *CA) make(domains []string) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(temporary)
-	if err := os.Link(temporary, ca.keyFile()); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
+	err = os.Link(temporary, ca.keyFile())
+	if errors.Is(err, fs.ErrExist) {
+		err = nil
 	}
-	return nil
+	return errors.Join(err, os.Remove(temporary))
 }
 
 func (ca *CA) load() error {

@@ -44,7 +44,7 @@ func TestIssuedCertificateServesItsHostsAndNoOther(t *testing.T) {
 			tls.Server(server, &tls.Config{Certificates: []tls.Certificate{certificate}}).Handshake() //nolint:errcheck // the client's side counts
 		}()
 		err := tls.Client(client, &tls.Config{RootCAs: ca.Pool(), ServerName: host}).Handshake()
-		client.Close()
+		_ = client.Close()
 		if (err == nil) != want {
 			t.Errorf("%s: trusted %v, want %v: %v", host, err == nil, want, err)
 		}

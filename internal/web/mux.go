@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/http"
 	"runtime/debug"
 	"time"
@@ -37,8 +38,8 @@ func NewMux(options MuxOptions) *Mux {
 	return m
 }
 
-// Handle routes pattern to handler. An error that handler returns, before it has written anything, becomes the answer if it
-// is or wraps an [*Error], and {"error":"server_error"} with a log line if not.
+// Handle routes pattern to handler. An error that handler returns becomes the answer if it is or wraps an [*Error], and
+// {"error":"server_error"} with a log line if not. If the answer has begun, it is broken off instead.
 func (m *Mux) Handle(pattern string, handler func(http.ResponseWriter, *http.Request) error) {
 	m.routes.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		if err := handler(w, r); err != nil {
@@ -57,10 +58,7 @@ func (m *Mux) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Request-Id", requestID)
 	r = r.WithContext(context.WithValue(r.Context(), requestIDKey{}, requestID))
 	answer := &recorder{ResponseWriter: w}
-	defer func() {
-		m.log.InfoContext(r.Context(), "request", "request_id", requestID, "method", r.Method, "host", r.Host, "path", r.URL.Path,
-			"status", answer.status, "bytes", answer.bytes, "duration", time.Since(began), "remote", r.RemoteAddr)
-	}()
+	defer m.record(answer, r, began)
 	defer m.catch(answer, r)
 	m.route(answer, r)
 }
@@ -86,7 +84,14 @@ func (m *Mux) route(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// refuse writes the answer for an error, and logs what the answer does not say.
+// record writes the line of the access log: what was asked, without what may be secret in it, and what was answered.
+func (m *Mux) record(answer *recorder, r *http.Request, began time.Time) {
+	m.log.InfoContext(r.Context(), "request", "request_id", RequestID(r.Context()),
+		"method", r.Method, "host", r.Host, "path", r.URL.Path, "remote", r.RemoteAddr,
+		"status", answer.status, "bytes", answer.bytes, "duration", time.Since(began))
+}
+
+// refuse writes the answer for an error, or breaks off the one that has begun, and logs what the answer does not say.
 func (m *Mux) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	answer, ok := errors.AsType[*Error](err)
 	if !ok {
@@ -102,9 +107,7 @@ func (m *Mux) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if begun, ok := w.(*recorder); ok && begun.status != 0 {
 		panic(http.ErrAbortHandler) // so that the client sees that what it has is not all
 	}
-	for name, values := range answer.Header {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), answer.Header)
 	if w.Header().Get("Cache-Control") == "" {
 		w.Header().Set("Cache-Control", "no-store")
 	}
@@ -118,8 +121,8 @@ func (m *Mux) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	}
 }
 
-// catch turns a panic into an answer, if none has begun, and logs it with its stack.
-func (m *Mux) catch(w *recorder, r *http.Request) {
+// catch turns a panic into an answer and logs it with its stack.
+func (m *Mux) catch(w http.ResponseWriter, r *http.Request) {
 	cause := recover()
 	if cause == nil {
 		return
@@ -128,9 +131,6 @@ func (m *Mux) catch(w *recorder, r *http.Request) {
 		panic(cause) // how a handler breaks off a response on purpose
 	}
 	m.log.ErrorContext(r.Context(), "panic", "request_id", RequestID(r.Context()), "panic", cause, "stack", string(debug.Stack()))
-	if w.status != 0 {
-		panic(http.ErrAbortHandler) // so that the client sees that what it has is not all
-	}
 	m.refuse(w, r, serverError(nil))
 }
 

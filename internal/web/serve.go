@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -66,8 +67,7 @@ func Serve(ctx context.Context, options Options) error {
 
 	var failure error
 	select {
-	case err := <-ended:
-		failure = fmt.Errorf("serving %s: %w", options.Listener.Addr(), err)
+	case failure = <-ended:
 	case <-ctx.Done():
 	}
 	grace, done := context.WithTimeout(requests, cmp.Or(options.Grace, 15*time.Second))
@@ -75,13 +75,16 @@ func Serve(ctx context.Context, options Options) error {
 	if err := server.Shutdown(grace); err != nil {
 		options.Log.Warn("requests did not end in time and are cut off", "error", err)
 		cancel()
-		server.Close() //nolint:errcheck // there is nobody left to tell
+		_ = server.Close() // there is nobody left to tell
 	}
 	handlers.close()
 	if failure == nil {
-		<-ended
+		failure = <-ended
 	}
-	return failure
+	if errors.Is(failure, http.ErrServerClosed) {
+		return nil // as it should be
+	}
+	return fmt.Errorf("serving %s: %w", options.Listener.Addr(), failure)
 }
 
 type stoppingKey struct{}

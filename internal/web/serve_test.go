@@ -46,7 +46,10 @@ func start(t *testing.T, options web.Options) *running {
 	t.Cleanup(func() {
 		stop()
 		select {
-		case <-s.ended:
+		case err := <-s.ended:
+			if err != nil {
+				t.Error(err)
+			}
 		case <-time.After(5 * time.Second):
 			t.Error("the server did not end")
 		}
@@ -113,7 +116,7 @@ func slowBody(t *testing.T) io.Reader {
 	t.Helper()
 	reader, writer := io.Pipe()
 	go func() { _, _ = writer.Write([]byte("{")) }()
-	t.Cleanup(func() { reader.Close() })
+	t.Cleanup(func() { _ = reader.Close() })
 	return reader
 }
 
@@ -173,7 +176,7 @@ func send(t *testing.T, address, request string) (answer chan string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { conn.Close() })
+	t.Cleanup(func() { _ = conn.Close() })
 	if _, err := io.WriteString(conn, request); err != nil {
 		t.Fatal(err)
 	}
@@ -202,12 +205,12 @@ func TestRunningRequestEndsBeforeTheServerDoes(t *testing.T) {
 	<-arrived
 	s.stop()
 	select {
-	case <-s.ended:
-		t.Fatal("the server ended before the request")
+	case err := <-s.ended:
+		t.Fatalf("the server ended before the request: %v", err)
 	case <-time.After(50 * time.Millisecond):
 	}
 	if conn, err := net.Dial("tcp", s.address); err == nil {
-		conn.Close()
+		_ = conn.Close()
 		t.Error("a stopping server accepts connections")
 	}
 	close(release)
@@ -275,7 +278,7 @@ func TestListenerThatFailsIsAnError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener.Close()
+	_ = listener.Close()
 	err = web.Serve(t.Context(), web.Options{Listener: listener, Handler: http.NotFoundHandler(), Log: slog.New(slog.DiscardHandler)})
 	if !errors.Is(err, net.ErrClosed) || !strings.Contains(err.Error(), listener.Addr().String()) {
 		t.Errorf("got %v", err)
@@ -306,6 +309,6 @@ func TestHeadersAreBoundedInTimeAndSize(t *testing.T) {
 		if !strings.HasPrefix(line, test.want) || (test.want == "" && !errors.Is(err, io.EOF)) {
 			t.Errorf("%s: got %q, %v", name, line, err)
 		}
-		conn.Close()
+		_ = conn.Close()
 	}
 }
