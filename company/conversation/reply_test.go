@@ -199,14 +199,23 @@ func TestALateReplyWritesNothing(t *testing.T) {
 	<-entered
 	stopFirst := w.stopRun
 	w.stopRun = nil // the first one goes on, as a process that was believed dead
-	w.restart(echo)
+	enteredAgain, releaseAgain := make(chan struct{}), make(chan struct{})
+	w.restart(func(ctx context.Context, turn conversation.Turn) (conversation.Reply, error) {
+		close(enteredAgain)
+		<-releaseAgain
+		return echo(ctx, turn)
+	})
 	w.serve()
-	want := outline(w.settles(guest, id))
+	<-enteredAgain
 	close(release)
 	<-returned
 	stopFirst()
-	if got := outline(w.events(guest, id)); got != want || strings.Contains(got, "late") {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
+	if got := outline(w.events(guest, id)); got != "user: a\nworking/agent" {
+		t.Errorf("after the late reply: got\n%s", got)
+	}
+	close(releaseAgain)
+	if got := outline(w.settles(guest, id)); got != "user: a\nworking/agent\ncompany: You said: a\nidle/agent" {
+		t.Errorf("got\n%s", got)
 	}
 }
 

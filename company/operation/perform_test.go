@@ -201,7 +201,10 @@ func TestAfterARestartWhatWasStartedIsLookedUpAndWhatWasNotIsPerformed(t *testin
 		<-ctx.Done()
 		return operation.Outcome{}, ctx.Err()
 	}}
-	w := newWorld(t, hanging, func(o *operation.Options) { o.Wait, o.Timeout = 10*time.Millisecond, time.Hour })
+	// LookupAfter is for outcomes that stay unknown: after a stop nothing is waited for.
+	w := newWorld(t, hanging, func(o *operation.Options) {
+		o.Wait, o.Timeout, o.LookupAfter, o.LookupEvery = 10*time.Millisecond, time.Hour, time.Hour, time.Hour
+	})
 	started := w.propose(guest, hold()).OperationID
 	w.call(guest, "POST", "/"+started+"/confirm", confirmFirst).state(t, poppy.OperationInProgress)
 	for hanging.count("perform") == 0 {
@@ -227,6 +230,28 @@ func TestAfterARestartWhatWasStartedIsLookedUpAndWhatWasNotIsPerformed(t *testin
 	}
 }
 
+// A restart is no reason to ask more often than was decided.
+func TestAfterARestartAnUnknownOutcomeIsLookedUpWhenItIsDue(t *testing.T) {
+	t.Parallel()
+	p := &performer{perform: func(context.Context, operation.Action) (operation.Outcome, error) {
+		return operation.Outcome{}, errors.New("no answer")
+	}}
+	w := newWorld(t, p, func(o *operation.Options) {
+		o.Wait, o.LookupAfter, o.LookupEvery = 50*time.Millisecond, time.Hour, time.Hour
+	})
+	id := w.propose(guest, hold()).OperationID
+	w.call(guest, "POST", "/"+id+"/confirm", confirmFirst).state(t, poppy.OperationInProgress)
+	w.restarts(p)
+	time.Sleep(50 * time.Millisecond)
+	if n := p.count("lookup"); n != 0 {
+		t.Errorf("looked up %d times before it was due", n)
+	}
+	w.at.Move(2 * time.Hour)
+	p.lookup = func(context.Context, operation.Action) (operation.Outcome, error) { return succeeded(), nil }
+	w.restarts(p)
+	w.becomes(guest, id, poppy.OperationSucceeded)
+}
+
 // The attempt's number is a fence: an answer that comes after a newer attempt began changes nothing.
 func TestALateAnswerChangesNothing(t *testing.T) {
 	t.Parallel()
@@ -242,13 +267,26 @@ func TestALateAnswerChangesNothing(t *testing.T) {
 	<-entered
 	stopFirst := w.stopRun
 	w.stopRun = nil // the first run goes on, as a process that was believed dead
-	w.restarts(&performer{lookup: func(context.Context, operation.Action) (operation.Outcome, error) {
-		return operation.Outcome{Verdict: operation.NotStarted}, nil
-	}})
-	w.becomes(guest, id, poppy.OperationSucceeded)
+	again, release := make(chan struct{}), make(chan struct{})
+	w.restarts(&performer{
+		lookup: func(context.Context, operation.Action) (operation.Outcome, error) {
+			return operation.Outcome{Verdict: operation.NotStarted}, nil
+		},
+		perform: func(_ context.Context, a operation.Action) (operation.Outcome, error) {
+			if a.Attempt != 2 {
+				t.Errorf("attempt %d", a.Attempt)
+			}
+			close(again)
+			<-release
+			return succeeded(), nil
+		},
+	})
+	<-again
 	close(late)
 	stopFirst()
-	if o := w.call(guest, "GET", "/"+id, "").state(t, poppy.OperationSucceeded); o.Result.Summary != "Held." {
+	w.call(guest, "GET", "/"+id, "").state(t, poppy.OperationInProgress)
+	close(release)
+	if o := w.becomes(guest, id, poppy.OperationSucceeded); o.Result.Summary != "Held." {
 		t.Errorf("result %q", o.Result.Summary)
 	}
 }
