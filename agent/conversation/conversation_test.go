@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -192,7 +193,7 @@ func TestAConversationStartsAndGoesOn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	s := w.agent.Open(t, person)
-	// P-7.4-04 to P-7.4-07, P-7.4-12
+	// P-7.4-04, P-7.4-05, P-7.4-06, P-7.4-07, P-7.4-12
 	c, state, err := w.agent.Conversations.Start(t.Context(), s, conversation.Draft{
 		Text: "The jacket is not warm enough.", Data: poppy.Object(`{"order":"1042"}`),
 		Context: poppy.Context{"locale": []byte(`"en-US"`), "time_zone": []byte(`"America/Los_Angeles"`), "user_available": []byte(`true`)},
@@ -218,7 +219,7 @@ func TestAConversationStartsAndGoesOn(t *testing.T) {
 		if err := json.Unmarshal(r.Body, &body); err != nil {
 			t.Fatal(err)
 		}
-		// P-7.2-07, P-7.2-08, P-7.3-04
+		// P-7.2-07, P-7.2-08, P-7.2-10, P-7.3-04
 		if !poppy.ValidID(body.Message.ID) || !strings.HasPrefix(body.Message.ID, "msg_") || len(body.Message.ID) != 30 || ids[body.Message.ID] {
 			t.Errorf("message ID %q", body.Message.ID)
 		}
@@ -386,7 +387,7 @@ func TestARefusedMessageIsNotSentAgain(t *testing.T) {
 func TestAMessageThatNeedsASignInIsKept(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	_, c := w.begin(t)
+	s, c := w.begin(t)
 	refused := true
 	w.Before(func(rw http.ResponseWriter, r *http.Request) bool {
 		if refused && strings.HasSuffix(r.URL.Path, "/messages") {
@@ -400,8 +401,18 @@ func TestAMessageThatNeedsASignInIsKept(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 	refused = false
+	w.AddAccount("pat_marker", "account")
+	if err := s.SignIn(t.Context(), url.Values{"grant_type": {poppy.GrantDeviceCode}, "device_code": {"pat_marker"}}); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := c.Flush(t.Context()); err != nil || len(w.messages) != 2 {
 		t.Errorf("%v, accepted %v", err, w.messages)
+	}
+	// P-7.11-08: the same message to the same conversation, with the new token
+	posts := w.posts()
+	before, after := posts[len(posts)-2], posts[len(posts)-1]
+	if before.URL.String() != after.URL.String() || string(before.Body) != string(after.Body) || before.Header.Get("Authorization") == after.Header.Get("Authorization") {
+		t.Errorf("%s with %s, then %s with %s", before.URL, before.Header.Get("Authorization"), after.URL, after.Header.Get("Authorization"))
 	}
 }
 

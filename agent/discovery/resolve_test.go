@@ -365,7 +365,7 @@ func TestEndpointsSayWhatTheDocumentsSay(t *testing.T) {
 		{Kind: discovery.BrowserSession, URL: "https://outdoor.example/join"},
 		{Kind: discovery.OpenAPI, URL: "https://api.outdoor.example/o.json", Resource: "https://api.outdoor.example", Description: "Orders"},
 		{Kind: discovery.MCP, URL: "https://mcp.outdoor.example/mcp", Resource: "https://mcp.outdoor.example/mcp"},
-		{Kind: discovery.Conversations, URL: "https://third.example/c"}, // P-9.3-01, P-7.1-02: on any host
+		{Kind: discovery.Conversations, URL: "https://third.example/c"}, // P-9.3-01, P-7.1-02, P-7.1-04: on any host
 		{Kind: discovery.Feedback, URL: "https://api.outdoor.example/f"},
 		{Kind: discovery.Operations, URL: "https://api.outdoor.example/o", Resource: "https://api.outdoor.example"},
 	} {

@@ -69,6 +69,12 @@ func (d *desk) change(id string, change func(*poppy.Operation)) {
 	change(d.operations[id])
 }
 
+func (d *desk) set(change func()) {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	change()
+}
+
 func (d *desk) find(rw http.ResponseWriter, r *http.Request) *poppy.Operation {
 	o := d.operations[r.PathValue("id")]
 	if o == nil {
@@ -433,6 +439,54 @@ func TestTheSameActionIsNotProposedAgainUntilItIsFinal(t *testing.T) {
 	}
 	if content := w.agent.VaultBytes(t); strings.Contains(content, "marker-summary") || strings.Contains(content, "exc_1") || strings.Contains(content, "exchanges") {
 		t.Error("operations are in the clear in the vault")
+	}
+}
+
+// O-6-09: an operation that was confirmed in a signed-out Session which has ended since cannot be read any more, and may
+// have happened.
+func TestAConfirmedOperationThatCannotBeReadBlocksItsAction(t *testing.T) {
+	t.Parallel()
+	for _, confirmed := range []bool{false, true} {
+		t.Run(fmt.Sprintf("confirmed %v", confirmed), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			s := w.agent.Open(t, person)
+			proposals := 0
+			propose := func() (poppy.Operation, error) {
+				o, _, err := w.agent.Operations.Propose(t.Context(), s, "POST /orders", func(context.Context) (poppy.Operation, bool, error) {
+					proposals++
+					return w.propose(proposal(fmt.Sprintf("exc_%d", proposals))), true, nil
+				})
+				return o, err
+			}
+			o, err := propose()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if confirmed {
+				w.finish = poppy.OperationInProgress
+				if _, err := w.agent.Operations.Confirm(t.Context(), s, o, approve(t, s.Company, o)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			w.set(func() { delete(w.operations, "exc_1") })
+			again, err := propose()
+			if !confirmed {
+				if err != nil || again.OperationID != "exc_2" {
+					t.Errorf("%+v, %v", again, err)
+				}
+				return
+			}
+			if poppy.CodeOf(err) != poppy.ErrOperationNotFound || proposals != 1 {
+				t.Errorf("%+v, %v after %d proposals", again, err, proposals)
+			}
+			if err := w.agent.Operations.Forget(t.Context(), s, "exc_1"); err != nil {
+				t.Fatal(err)
+			}
+			if again, err := propose(); err != nil || again.OperationID != "exc_2" {
+				t.Errorf("%+v, %v", again, err)
+			}
+		})
 	}
 }
 

@@ -59,7 +59,7 @@ func (s *Service) book(in *session.Session) book {
 }
 
 // Propose gets a proposal for an action by calling propose, unless an operation that the same origin led to is not final
-// yet: then it is that one (Operations 6). origin names the action, such as the method, URL and body of an API call. If
+// yet, or may not be: then it is that one (Operations 6). origin names the action, such as the method, URL and body of an API call. If
 // propose finds that the Company performed the action without an operation, it returns false.
 func (s *Service) Propose(ctx context.Context, in *session.Session, origin string, propose func(context.Context) (poppy.Operation, bool, error)) (o poppy.Operation, proposed bool, err error) {
 	earlier, found, err := s.book(in).byOrigin(ctx, ownerOf(in), origin)
@@ -69,7 +69,8 @@ func (s *Service) Propose(ctx context.Context, in *session.Session, origin strin
 	if found {
 		current, err := s.Get(ctx, in, earlier.operation.OperationID)
 		switch {
-		case poppy.CodeOf(err) == poppy.ErrOperationNotFound: // the Company keeps it readable until it is final (3.2)
+		case poppy.CodeOf(err) == poppy.ErrOperationNotFound && !earlier.confirmed:
+			// It belonged to a Session that has ended, and nothing can confirm it any more (Operations 3.2).
 		case err != nil:
 			return poppy.Operation{}, false, fmt.Errorf("an earlier proposal may still take effect, so it is not proposed again: %w", err)
 		case !current.State.Final():
@@ -94,6 +95,14 @@ func (s *Service) Remember(ctx context.Context, in *session.Session, o poppy.Ope
 		return nil
 	}
 	return s.remember(ctx, in, record{operation: o})
+}
+
+// Forget forgets an operation that can no longer be read, once the User knows in another way what became of it.
+func (s *Service) Forget(ctx context.Context, in *session.Session, id string) error {
+	if err := s.book(in).delete(ctx, ownerOf(in), id); err != nil {
+		return fmt.Errorf("forgetting the operation: %w", err)
+	}
+	return nil
 }
 
 // Unsettled returns the User's operations at the Company that were not final when they were last read.
@@ -126,8 +135,11 @@ func (s *Service) Confirm(ctx context.Context, in *session.Session, o poppy.Oper
 	if approval != needed {
 		return poppy.Operation{}, ErrNotApproved
 	}
-	// From here on it may happen, so that it must be known after a crash too.
+	// From here on it may happen, which must be known after a crash too.
 	if err := s.Remember(ctx, in, o); err != nil {
+		return poppy.Operation{}, err
+	}
+	if err := s.mark(ctx, in, o.OperationID, true); err != nil {
 		return poppy.Operation{}, err
 	}
 	body, err := strictjson.Marshal(poppy.Confirm{Revision: o.Revision, ApprovedBy: poppy.ApprovedByUser})
@@ -146,6 +158,11 @@ func (s *Service) Confirm(ctx context.Context, in *session.Session, o poppy.Oper
 		}
 		after, err = read, nil
 	}
+	if err != nil { // refused
+		if err := s.mark(ctx, in, o.OperationID, false); err != nil {
+			return poppy.Operation{}, err
+		}
+	}
 	if problem, ok := errors.AsType[*poppy.Error](err); ok && problem.Code == poppy.ErrTermsChanged && problem.Operation != nil {
 		if err := s.Remember(ctx, in, *problem.Operation); err != nil {
 			return poppy.Operation{}, err
@@ -159,6 +176,13 @@ func (s *Service) Confirm(ctx context.Context, in *session.Session, o poppy.Oper
 		return poppy.Operation{}, err
 	}
 	return after, nil
+}
+
+func (s *Service) mark(ctx context.Context, in *session.Session, id string, confirmed bool) error {
+	if err := s.book(in).mark(ctx, ownerOf(in), id, confirmed); err != nil {
+		return fmt.Errorf("remembering the confirmation: %w", err)
+	}
+	return nil
 }
 
 // judge compares what the Company says after a confirmation with what was approved.

@@ -1,6 +1,7 @@
 package operation
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"sync"
@@ -20,6 +21,7 @@ type record struct {
 	operation poppy.Operation
 	origin    string    // what led to it; "" if not known, which leaves the one that is kept
 	readAgain time.Time // not before
+	confirmed bool      // a confirmation was sent and not refused; set by mark only
 }
 
 // owner is whose operations they are: the User's at the Company, or a private Session's.
@@ -34,7 +36,10 @@ func ownerOf(in *session.Session) owner {
 
 // book keeps the records of owners.
 type book interface {
+	// put adds a record or replaces what it says of the operation.
 	put(ctx context.Context, of owner, r record) error
+	// mark notes whether a confirmation may have arrived.
+	mark(ctx context.Context, of owner, id string, confirmed bool) error
 	get(ctx context.Context, of owner, id string) (r record, found bool, err error)
 	byOrigin(ctx context.Context, of owner, origin string) (r record, found bool, err error)
 	list(ctx context.Context, of owner) ([]record, error)
@@ -87,16 +92,23 @@ func (s *store) put(ctx context.Context, of owner, r record) error {
 	})
 }
 
+func (s *store) mark(ctx context.Context, of owner, id string, confirmed bool) error {
+	return s.vault.Write(ctx, func(tx *database.Tx) error {
+		_, err := tx.Exec("UPDATE operations SET confirmed = ? WHERE id = ?", confirmed, s.row(of, id))
+		return err
+	})
+}
+
 func (s *store) get(ctx context.Context, of owner, id string) (record, bool, error) {
-	return s.first(ctx, "SELECT id, content FROM operations WHERE id = ?", s.row(of, id))
+	return s.first(ctx, "SELECT id, content, confirmed FROM operations WHERE id = ?", s.row(of, id))
 }
 
 func (s *store) byOrigin(ctx context.Context, of owner, origin string) (record, bool, error) {
-	return s.first(ctx, "SELECT id, content FROM operations WHERE origin = ?", s.originRow(of, origin))
+	return s.first(ctx, "SELECT id, content, confirmed FROM operations WHERE origin = ?", s.originRow(of, origin))
 }
 
 func (s *store) list(ctx context.Context, of owner) ([]record, error) {
-	return s.query(ctx, "SELECT id, content FROM operations WHERE owner = ? ORDER BY id", s.ownerRow(of))
+	return s.query(ctx, "SELECT id, content, confirmed FROM operations WHERE owner = ? ORDER BY id", s.ownerRow(of))
 }
 
 func (s *store) first(ctx context.Context, statement, argument string) (record, bool, error) {
@@ -112,14 +124,15 @@ func (s *store) query(ctx context.Context, statement, argument string) ([]record
 	err := s.vault.Query(ctx, func(scan func(...any) error) error {
 		var row string
 		var sealed []byte
-		if err := scan(&row, &sealed); err != nil {
+		var confirmed bool
+		if err := scan(&row, &sealed, &confirmed); err != nil {
 			return err
 		}
 		var k kept
 		if err := s.vault.Unseal(place(row), sealed, &k); err != nil {
 			return err
 		}
-		records = append(records, record{operation: k.Operation, readAgain: database.Time(k.ReadAgain)})
+		records = append(records, record{operation: k.Operation, readAgain: database.Time(k.ReadAgain), confirmed: confirmed})
 		return nil
 	}, statement, argument)
 	return records, err
@@ -148,10 +161,19 @@ func (m *memory) put(_ context.Context, of owner, r record) error {
 		m.records[of] = make(map[string]record)
 	}
 	id := r.operation.OperationID
-	if r.origin == "" {
-		r.origin = m.records[of][id].origin
-	}
+	known := m.records[of][id]
+	r.origin, r.confirmed = cmp.Or(r.origin, known.origin), known.confirmed
 	m.records[of][id] = r
+	return nil
+}
+
+func (m *memory) mark(_ context.Context, of owner, id string, confirmed bool) error {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	if r, found := m.records[of][id]; found {
+		r.confirmed = confirmed
+		m.records[of][id] = r
+	}
 	return nil
 }
 
