@@ -17,11 +17,11 @@ import (
 func directory(t *testing.T) string {
 	t.Helper()
 	// A short path: t.TempDir holds the test's name, and a socket's path is limited.
-	dir, err := os.MkdirTemp("", "cs")
+	dir, err := os.MkdirTemp("", "cs") //nolint:usetesting // see above
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
 }
 
@@ -105,7 +105,7 @@ func TestUnixSocketReplacesAStaleOneOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	stale.SetUnlinkOnClose(false)
-	stale.Close() // as a killed process leaves it
+	_ = stale.Close() // as a killed process leaves it
 	first, err := e.Listen(t.Context(), false)
 	if err != nil {
 		t.Fatalf("a stale socket stands in the way: %v", err)

@@ -44,7 +44,7 @@ func TestClientDetectsDriftByDigestAndNeverByLabel(t *testing.T) {
 					return
 				}
 				w.WriteHeader(http.StatusNotFound)
-				io.WriteString(w, `{"error":{"code":"not_found","message":"no"}}`)
+				fmt.Fprint(w, `{"error":{"code":"not_found","message":"no"}}`)
 			}))
 			client := agentapi.NewClient(agentapi.ClientOptions{Endpoint: endpoint, Secret: brokertest.Secret("alice")})
 			defer client.Close()
@@ -140,13 +140,13 @@ func TestClientRefusesAnswersThatAreNotTheBrokers(t *testing.T) {
 		"redirect": func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://192.0.2.1/", http.StatusFound)
 		},
-		"page": func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "<html>MARKER</html>") },
+		"page": func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>MARKER</html>") },
 		"proxy's error": func(w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, "MARKER", http.StatusBadGateway)
 		},
 		"endless": func(w http.ResponseWriter, r *http.Request) {
 			for range 33 {
-				w.Write(make([]byte, 1<<20))
+				fmt.Fprint(w, strings.Repeat("x", 1<<20))
 			}
 		},
 	} {

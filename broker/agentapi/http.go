@@ -160,6 +160,7 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, clientID string,
 	ctx, cancel := wire.Waiting(r.Context())
 	defer cancel()
 	stream := wire.OpenStream(w)
+	defer stream.Close()
 	for {
 		events, err := s.Operations.Events(r.Context(), clientID, id, after)
 		if err != nil {

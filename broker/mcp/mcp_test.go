@@ -130,7 +130,7 @@ func start(t testing.TB, transport sdk.Transport) *sdk.ClientSession {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { session.Close() })
+	t.Cleanup(func() { _ = session.Close() }) // the child process ends with an error if the test has failed
 	return session
 }
 
@@ -684,7 +684,9 @@ func TestProblemOfTheBrokerReachesTheModelWithTheRequestID(t *testing.T) {
 	if !r.isError || d.Code != "unavailable" || !strings.HasPrefix(d.RequestID, "req_") {
 		t.Errorf("got %s", r.text)
 	}
-	b.session.Close()
+	if err := b.session.Close(); err != nil {
+		t.Error(err)
+	}
 	if err := running.Wait(); err != nil {
 		t.Error(err)
 	}

@@ -70,7 +70,9 @@ func TestWaitTakesTwentyFiveSecondsAtMost(t *testing.T) {
 				if took := time.Since(start); took != test.want || r.isError || d.State != operation.Pending {
 					t.Errorf("after %s: %s", took, r.text)
 				}
-				session.Close()
+				if err := session.Close(); err != nil {
+					t.Error(err)
+				}
 				if err := running.Wait(); err != nil {
 					t.Error(err)
 				}

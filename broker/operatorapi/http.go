@@ -37,27 +37,17 @@ func (s *server) list(w http.ResponseWriter, r *http.Request, operatorID string)
 	if err != nil {
 		return err
 	}
-	read := func() (string, []byte, error) {
-		filter := approval.Filter{State: approval.State(query["state"])}
-		found, err := s.Approvals.List(r.Context(), filter, int(min(limit, page.MaxLimit)), query["cursor"])
-		if err != nil {
-			return "", nil, err
-		}
-		body, err := strictjson.MarshalCanonical(NewPageDocument(found))
-		return `"` + strictjson.Digest(body) + `"`, body, err
-	}
 	leave, err := s.waiting.Enter(operatorID)
 	if err != nil {
 		return err
 	}
 	defer leave()
+	l := listing{approval.Filter{State: approval.State(query["state"])}, int(min(limit, page.MaxLimit)), query["cursor"]}
 	if wire.WantsStream(r) {
-		return s.stream(w, r, read)
+		return s.stream(w, r, l)
 	}
-	ctx, cancel := wire.Waiting(r.Context())
-	defer cancel()
 	seen := r.Header.Get("If-None-Match")
-	tag, body, err := s.next(ctx, read, seen, wait)
+	tag, body, err := s.next(r.Context(), l, seen, wait)
 	if err != nil {
 		return err
 	}
@@ -69,17 +59,24 @@ func (s *server) list(w http.ResponseWriter, r *http.Request, operatorID string)
 	return web.WriteJSON(w, http.StatusOK, strictjson.Raw(body))
 }
 
+// listing is the part of the list that was asked for.
+type listing struct {
+	filter approval.Filter
+	limit  int
+	cursor string
+}
+
 // stream sends the page at once, unless its reader has seen it, and again whenever it has changed.
-func (s *server) stream(w http.ResponseWriter, r *http.Request, read func() (string, []byte, error)) error {
+func (s *server) stream(w http.ResponseWriter, r *http.Request, l listing) error {
 	seen := r.Header.Get("Last-Event-ID")
-	tag, body, err := read()
+	tag, body, err := s.read(r.Context(), l)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := wire.Waiting(r.Context())
-	defer cancel()
 	stream := wire.OpenStream(w)
-	for ctx.Err() == nil {
+	defer stream.Close()
+	stopping := web.Stopping(r.Context())
+	for {
 		if tag == seen {
 			if !stream.Beat() {
 				return nil
@@ -88,21 +85,25 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, read func() (str
 			return nil
 		}
 		seen = tag
-		if tag, body, err = s.next(ctx, read, seen, wire.Heartbeat); err != nil {
+		if tag, body, err = s.next(r.Context(), l, seen, wire.Heartbeat); err != nil {
 			return err
 		}
+		select {
+		case <-stopping:
+			return nil
+		default:
+		}
 	}
-	return nil
 }
 
-// next reads the page as soon as its tag is not the one seen, and as it is when timeout or ctx ends.
-func (s *server) next(ctx context.Context, read func() (string, []byte, error), seen string, timeout time.Duration) (tag string, body []byte, err error) {
+// next reads the page as soon as its tag is not the one seen, and as it is when the time is over or the server stops.
+func (s *server) next(ctx context.Context, l listing, seen string, timeout time.Duration) (tag string, body []byte, err error) {
 	changed, cancel := s.Approvals.Watch()
 	defer cancel()
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	for {
-		tag, body, err = read()
+		tag, body, err = s.read(ctx, l)
 		if err != nil || tag != seen {
 			return tag, body, err
 		}
@@ -110,10 +111,25 @@ func (s *server) next(ctx context.Context, read func() (string, []byte, error), 
 		case <-changed:
 		case <-timer.C:
 			return tag, body, nil
-		case <-ctx.Done():
+		case <-web.Stopping(ctx):
 			return tag, body, nil
+		case <-ctx.Done():
+			return "", nil, ctx.Err()
 		}
 	}
+}
+
+// read reads the page, and a tag that is another one when the page is.
+func (s *server) read(ctx context.Context, l listing) (tag string, body []byte, err error) {
+	found, err := s.Approvals.List(ctx, l.filter, l.limit, l.cursor)
+	if err != nil {
+		return "", nil, err
+	}
+	body, err = strictjson.MarshalCanonical(NewPageDocument(found))
+	if err != nil {
+		return "", nil, err
+	}
+	return `"` + strictjson.Digest(body) + `"`, body, nil
 }
 
 // get answers with an approval and the exact terms of its operation.

@@ -41,7 +41,11 @@ func Start(t testing.TB, operations ...provider.Operation) *broker.Broker {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { db.Close() })
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	b, err := broker.New(t.Context(), broker.Options{
 		DB: db, Policy: engine, Operations: operations, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 	})
@@ -56,11 +60,11 @@ func Start(t testing.TB, operations ...provider.Operation) *broker.Broker {
 func Serve(t testing.TB, handler http.Handler) access.Endpoint {
 	t.Helper()
 	// Not in t.TempDir, which holds the test's name: a socket's path is limited.
-	directory, err := os.MkdirTemp("", "cs")
+	directory, err := os.MkdirTemp("", "cs") //nolint:usetesting // see above
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(directory) })
+	t.Cleanup(func() { _ = os.RemoveAll(directory) })
 	endpoint, err := access.ParseEndpoint("unix://" + filepath.Join(directory, "s"))
 	if err != nil {
 		t.Fatal(err)

@@ -96,7 +96,11 @@ func (c *Client) Do(ctx context.Context, call Call, answer any) (http.Header, er
 func (c *Client) once(ctx context.Context, call Call, answer any) (http.Header, error) {
 	attempt, cancel := context.WithTimeout(ctx, callTimeout+call.Wait)
 	defer cancel()
-	response, err := c.send(attempt, call, http.Header{"Accept": {"application/json"}})
+	request, err := c.request(attempt, call, "application/json")
+	if err != nil {
+		return nil, err
+	}
+	response, err := c.http.Do(request)
 	if err != nil {
 		return nil, orEnded(ctx, err)
 	}
@@ -146,11 +150,14 @@ var errEnd = errors.New("end of the stream")
 
 // follow passes on the messages of one connection. It returns nil if the server has closed that.
 func (c *Client) follow(ctx context.Context, call Call, last string, pass func(Message) bool) error {
-	header := http.Header{"Accept": {eventStream}}
-	if last != "" {
-		header.Set("Last-Event-ID", last)
+	request, err := c.request(ctx, call, eventStream)
+	if err != nil {
+		return err
 	}
-	response, err := c.send(ctx, call, header)
+	if last != "" {
+		request.Header.Set("Last-Event-ID", last)
+	}
+	response, err := c.http.Do(request)
 	if err != nil {
 		return orEnded(ctx, err)
 	}
@@ -177,7 +184,7 @@ func (c *Client) follow(ctx context.Context, call Call, last string, pass func(M
 	return nil
 }
 
-func (c *Client) send(ctx context.Context, call Call, header http.Header) (*http.Response, error) {
+func (c *Client) request(ctx context.Context, call Call, accept string) (*http.Request, error) {
 	var body io.Reader
 	if call.Body != nil {
 		data, err := strictjson.Marshal(call.Body)
@@ -185,7 +192,6 @@ func (c *Client) send(ctx context.Context, call Call, header http.Header) (*http
 			return nil, fmt.Errorf("writing the call: %w", err)
 		}
 		body = bytes.NewReader(data)
-		header.Set("Content-Type", "application/json")
 	}
 	target := c.base + call.Path
 	if len(call.Query) > 0 {
@@ -193,11 +199,14 @@ func (c *Client) send(ctx context.Context, call Call, header http.Header) (*http
 	}
 	request, err := http.NewRequestWithContext(ctx, call.Method, target, body)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("writing the call: %w", err)
 	}
-	request.Header = header
 	request.Header.Set("Authorization", "Bearer "+c.secret.Reveal())
-	return c.http.Do(request)
+	request.Header.Set("Accept", accept)
+	if body != nil {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	return request, nil
 }
 
 // pause waits before the next attempt.

@@ -38,7 +38,7 @@ const (
 
 // messages are for the codes that [web.Mux] and the readers of package web give without one.
 var messages = map[string]string{
-	codeInvalidRequest:       "The request is not well-formed JSON or has a member twice.",
+	codeInvalidRequest:       "The request could not be read to its end.",
 	"not_found":              "There is nothing at this path.",
 	"method_not_allowed":     "This path takes other methods, see the Allow header.",
 	"request_timeout":        "The body did not come in time. The same call may be made again.",

@@ -26,7 +26,7 @@ const maxMessage = 8 << 20
 
 // WantsStream reports whether the request asks for server-sent events.
 func WantsStream(r *http.Request) bool {
-	for _, accepted := range strings.Split(r.Header.Get("Accept"), ",") {
+	for accepted := range strings.SplitSeq(r.Header.Get("Accept"), ",") {
 		mediaType, _, _ := strings.Cut(accepted, ";")
 		if strings.EqualFold(strings.TrimSpace(mediaType), eventStream) {
 			return true
@@ -35,7 +35,7 @@ func WantsStream(r *http.Request) bool {
 	return false
 }
 
-// Stream is an answer of server-sent events.
+// Stream is an answer of server-sent events. Close it.
 type Stream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
@@ -61,6 +61,9 @@ func (s *Stream) write(text string) bool {
 	_, err := io.WriteString(s.w, text)
 	return err == nil && s.control.Flush() == nil
 }
+
+// Close ends the stream. The next answer on the connection has no deadline of this one.
+func (s *Stream) Close() { _ = s.control.SetWriteDeadline(time.Time{}) }
 
 // Waiting returns a context that ends with that of a request or when the server begins to stop, for whatever holds a request
 // open.
