@@ -61,7 +61,7 @@ func faults(kill string) func(string) {
 }
 
 // said tells the parent what was acknowledged to a caller: from then on it must never be lost.
-func said(words ...any) { _, _ = os.Stdout.WriteString(fmt.Sprintln(words...)) }
+func said(words ...any) { _, _ = fmt.Fprintln(os.Stdout, words...) }
 
 // child is a broker process with its callers. It takes up what the last one left, does the work of its round, and ends with
 // status 0 when everything is done, if it lives so long.

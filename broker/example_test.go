@@ -2,6 +2,7 @@ package broker_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"log/slog"
@@ -25,17 +26,14 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer os.RemoveAll(folder)
 	file, err := demo.OpenFile(filepath.Join(folder, "notes"))
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer file.Close()
 	db, err := database.Open(ctx, filepath.Join(folder, "broker.db"))
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer db.Close()
 	rules, err := policy.Parse("policy.cedar", []byte(policy.Default()))
 	if err != nil {
 		log.Fatal(err)
@@ -71,7 +69,7 @@ func Example() {
 	fmt.Println(op.State, len(file.All()))
 
 	stop()
-	if err := <-done; err != nil {
+	if err := errors.Join(<-done, db.Close(), file.Close(), os.RemoveAll(folder)); err != nil {
 		log.Fatal(err)
 	}
 	// Output:

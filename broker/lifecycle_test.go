@@ -138,7 +138,8 @@ func TestADeniedOperationIsStoredAndNoProviderHearsOfIt(t *testing.T) {
 			calls.Add(1)
 			return provider.Succeeded(nil)
 		},
-	}, custom{name: "other.spy", effect: provider.Read,
+	}, custom{
+		name: "other.spy", effect: provider.Read,
 		resolve: func(context.Context, provider.Call) (provider.Plan, error) { calls.Add(1); return provider.Plan{}, nil },
 		execute: func(context.Context, provider.Dispatch) provider.Outcome {
 			calls.Add(1)
@@ -644,7 +645,8 @@ func TestNoAnswerOfAProviderBlocksTheEnd(t *testing.T) {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	b := setup(t, offer(custom{name: "test.say", effect: provider.Change,
+	b := setup(t, offer(custom{
+		name: "test.say", effect: provider.Change,
 		resolve: func(_ context.Context, call provider.Call) (provider.Plan, error) {
 			return provider.Plan{Content: call.Arguments, Presentation: provider.Presentation{Title: long, Summary: long}}, nil
 		},
@@ -656,7 +658,8 @@ func TestNoAnswerOfAProviderBlocksTheEnd(t *testing.T) {
 				return provider.Unknown(err)
 			}
 			return outcomes[in.Text].outcome
-		}}))
+		},
+	}))
 	for i, name := range names {
 		want := outcomes[name]
 		op := b.submit("free", request(fmt.Sprint("r", i), "test.say", `{}`, `{"text":"`+name+`"}`))

@@ -39,7 +39,7 @@ type Fault struct {
 const maxFaults = 20
 
 // Validate returns what is wrong with a document, at most 20 faults in the order of their places, and an error if the schema
-// itself is broken.
+// itself is broken or the document is not JSON.
 func (s *Schema) Validate(document strictjson.Raw) ([]Fault, error) {
 	schema, err := s.compile()
 	if err != nil {
@@ -47,7 +47,7 @@ func (s *Schema) Validate(document strictjson.Raw) ([]Fault, error) {
 	}
 	var value any
 	if err := strictjson.Unmarshal(document, &value); err != nil {
-		return []Fault{{Problem: "is not JSON as it must be"}}, nil
+		return nil, fmt.Errorf("validating: %w", err)
 	}
 	err = schema.Validate(value)
 	if err == nil {

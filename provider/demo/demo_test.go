@@ -122,7 +122,11 @@ func TestNotesAreListedAfterAnotherStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer file.Close()
+	t.Cleanup(func() {
+		if err := file.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	again, err := provider.NewRegistry(demo.Operations(file)...)
 	if err != nil {
 		t.Fatal(err)

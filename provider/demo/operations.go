@@ -150,14 +150,16 @@ func vanishing(name, title, summary string, file *File) operation {
 	}
 }
 
-// leaked is an example of each kind of credential, none of them real. Its members have names that transcripts blank, names
-// that they do not blank, and one that has a public name.
-var leaked = map[string]any{
-	"token":   "ghp_demodemodemodemodemodemodemodemodemo",
-	"note":    "sent Authorization: Bearer demodemodemodemo to https://user:demodemo@api.outdoor.example/",
-	"log":     []string{"eyJhbGciOiJub25lIn0.eyJkZW1vIjoxfQ.ZGVtbw", "password=demodemo", "-----BEGIN PRIVATE KEY-----\ndemodemo\n-----END PRIVATE KEY-----"},
-	"key":     "color",
-	"private": map[string]any{"client_secret": "demodemo"},
+// leaked returns an example of each kind of credential, none of them real. Its members have names that transcripts blank,
+// names that they do not blank, and one that has a public name.
+func leaked() map[string]any {
+	return map[string]any{ //nolint:gosec // none of these is a credential
+		"token":   "ghp_demodemodemodemodemodemodemodemodemo",
+		"note":    "sent Authorization: Bearer demodemodemodemo to https://user:demodemo@api.outdoor.example/",
+		"log":     []string{"eyJhbGciOiJub25lIn0.eyJkZW1vIjoxfQ.ZGVtbw", "password=demodemo", "-----BEGIN PRIVATE KEY-----\ndemodemo\n-----END PRIVATE KEY-----"},
+		"key":     "color",
+		"private": map[string]any{"client_secret": "demodemo"},
+	}
 }
 
 func leak() provider.Operation {
@@ -172,9 +174,9 @@ func leak() provider.Operation {
 		summary: func(input) string { return "Show what becomes of leaked credentials." },
 		execute: func(_ context.Context, _ string, in input) provider.Outcome {
 			if in.Fail {
-				return provider.Refused("leaked", fmt.Sprintf("The demo said: %v\x00\x1b[31m", leaked))
+				return provider.Refused("leaked", fmt.Sprintf("The demo said: %v\x00\x1b[31m", leaked()))
 			}
-			return provider.Succeeded(leaked)
+			return provider.Succeeded(leaked())
 		},
 	}
 }
