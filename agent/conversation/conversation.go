@@ -7,11 +7,45 @@ package conversation
 
 import (
 	"errors"
+	"sync"
 	"time"
 
+	"countersign/agent/discovery"
 	"countersign/agent/quote"
+	"countersign/agent/session"
+	"countersign/internal/strictjson"
 	"countersign/poppy"
 )
+
+// Conversation is one conversation of a User with a Company. Its methods may be called concurrently: one goroutine can
+// follow it while others send. Use one value for one conversation.
+type Conversation struct {
+	service  *Service
+	session  *session.Session
+	endpoint discovery.Endpoint
+
+	sending chan struct{} // holds an element while a message is under way, since they arrive in order
+
+	mutex   sync.Mutex
+	row     string   // of the vault; "" in a private Session, of which nothing is kept
+	id      string   // Conversation ID; "" until the first message is known to have arrived
+	pending *pending // a message that is not known to have arrived
+	cursor  string   // of the last event that was handled
+	handled map[string]bool
+}
+
+// pending is a message as it is sent, each time the same.
+type pending struct {
+	MessageID string         `json:"message_id"`
+	Body      strictjson.Raw `json:"body"`
+}
+
+// ID returns the Conversation ID, "" until the first message is known to have arrived.
+func (c *Conversation) ID() string {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	return c.id
+}
 
 // Draft is a message to be sent. It has at least one of Text, Data and Context (7.4).
 type Draft struct {

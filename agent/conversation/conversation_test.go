@@ -340,6 +340,60 @@ func TestAFirstMessageSurvivesACrash(t *testing.T) {
 	}
 }
 
+// P-7.3-05: a caller that keeps its own message ID sends the message again by itself, and comes to the same conversation.
+func TestACallerMayNameItsMessage(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	draft := conversation.Draft{ID: "msg_of_the_caller", Text: "Hello"}
+	first, _, err := w.agent.Conversations.Start(t.Context(), w.agent.Open(t, person), draft)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.add(says("e1", "one"), says("e2", "two"))
+	if ids, err := follow(t, first, 1); err != nil || len(ids) != 1 {
+		t.Fatalf("%v, %v", ids, err)
+	}
+	w.agent.Restart(t)
+	s := w.agent.Open(t, person)
+	again, _, err := w.agent.Conversations.Start(t.Context(), s, draft)
+	if err != nil || again.ID() != first.ID() || len(w.messages) != 1 {
+		t.Fatalf("conversation %v, %v, accepted %v", again, err, w.messages)
+	}
+	if ids, err := follow(t, again, 1); err != nil || !slices.Equal(ids, []string{"e2"}) { // what was handled stays so
+		t.Errorf("%v, %v", ids, err)
+	}
+	draft.Text = "Something else"
+	if _, _, err := w.agent.Conversations.Start(t.Context(), s, draft); poppy.CodeOf(err) != poppy.ErrMessageIDConflict {
+		t.Errorf("other content with the same ID: %v", err)
+	}
+}
+
+func TestTheLatestConversationIsFoundAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.agent.Open(t, person)
+	if none, err := w.agent.Conversations.Latest(t.Context(), s); none != nil || err != nil {
+		t.Errorf("before any: %v, %v", none, err)
+	}
+	for range 2 {
+		w.Clock.Advance(time.Second)
+		if _, _, err := w.agent.Conversations.Start(t.Context(), s, conversation.Draft{Text: "Hello"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.agent.Restart(t)
+	latest, err := w.agent.Conversations.Latest(t.Context(), w.agent.Open(t, person))
+	if err != nil || latest.ID() != "cnv_2" {
+		t.Fatalf("%v, %v", latest, err)
+	}
+	if _, err := latest.Send(t.Context(), conversation.Draft{Text: "and"}); err != nil || w.started[w.messages[2]] != "cnv_2" {
+		t.Errorf("%v, accepted %v", err, w.started)
+	}
+	if other, err := w.agent.Conversations.Latest(t.Context(), w.agent.Open(t, session.Which{Person: "second-person-marker"})); other != nil || err != nil {
+		t.Errorf("another User's: %v, %v", other, err)
+	}
+}
+
 func TestAnEarlierMessageGoesFirst(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -132,8 +132,8 @@ func (c *Conversation) lastHandled() string {
 }
 
 func (c *Conversation) wasHandled(ctx context.Context, eventID string) (bool, error) {
-	if c.row != "" {
-		return c.service.store.wasHandled(ctx, c.row, eventID)
+	if row := c.keptAs(); row != "" {
+		return c.service.store.wasHandled(ctx, row, eventID)
 	}
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -145,9 +145,9 @@ func (c *Conversation) advance(ctx context.Context, cursor, eventID string) erro
 	if cursor == c.lastHandled() {
 		return nil
 	}
-	if c.row != "" {
+	if row := c.keptAs(); row != "" {
 		// It was handled, so it is kept even if the caller no longer waits.
-		if err := c.service.store.advance(context.WithoutCancel(ctx), c.row, cursor, eventID); err != nil {
+		if err := c.service.store.advance(context.WithoutCancel(ctx), row, cursor, eventID); err != nil {
 			return fmt.Errorf("keeping the cursor: %w", err)
 		}
 	}

@@ -146,31 +146,28 @@ func (s store) setPending(ctx context.Context, row string, message *pending) err
 	})
 }
 
-// setDelivered keeps that the pending message arrived, and the ID that the Company gave the conversation. If that is one
-// which is kept already, since its first message was sent twice with the same [Draft.ID], then c becomes that one.
-func (s store) setDelivered(ctx context.Context, c *Conversation, conversationID string) error {
-	sealed, err := s.sealID(c.row, conversationID)
+// setDelivered keeps that the pending message of a row arrived, and the ID that the Company gave the conversation. It returns
+// the row of that conversation, which is another one if it was kept already: its first message was sent twice with the same
+// [Draft.ID].
+func (s store) setDelivered(ctx context.Context, c *Conversation, row, conversationID string) (string, error) {
+	sealed, err := s.sealID(row, conversationID)
 	if err != nil {
-		return err
+		return "", err
 	}
-	name, row := s.name(c, conversationID), c.row
+	name, known := s.name(c, conversationID), row
 	err = s.vault.Write(context.WithoutCancel(ctx), func(tx *database.Tx) error {
-		err := tx.QueryRow("SELECT id FROM conversations WHERE name = ? AND id <> ?", name, c.row).Scan(&row)
+		err := tx.QueryRow("SELECT id FROM conversations WHERE name = ? AND id <> ?", name, row).Scan(&known)
 		if errors.Is(err, database.ErrNoRows) {
-			_, err = tx.Exec("UPDATE conversations SET pending = NULL, name = ?, conversation_id = ? WHERE id = ?", name, sealed.value, c.row)
+			_, err = tx.Exec("UPDATE conversations SET pending = NULL, name = ?, conversation_id = ? WHERE id = ?", name, sealed.value, row)
 			return err
 		}
 		if err != nil {
 			return err
 		}
-		_, err = tx.Exec("DELETE FROM conversations WHERE id = ?", c.row)
+		_, err = tx.Exec("DELETE FROM conversations WHERE id = ?", row)
 		return err
 	})
-	if err != nil {
-		return err
-	}
-	c.row = row
-	return nil
+	return known, err
 }
 
 func (s store) delete(ctx context.Context, row string) error {

@@ -1,20 +1,15 @@
 package session
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	"countersign/agent/discovery"
 	"countersign/assertion"
-	"countersign/dpop"
-	"countersign/internal/id"
 	"countersign/internal/secret"
 	"countersign/poppy"
 )
@@ -145,44 +140,6 @@ func (s *Session) grant(ctx context.Context, sessionID string, a account, resour
 	return s.request(ctx, url.Values{poppy.ParamGrantType: {poppy.GrantJWTBearer}}, sessionID, resource, account{})
 }
 
-// SignIn ends Direct or Device Sign-In: it sends the grant, such as authorization_code with its parameters, for this
-// Session, and keeps the Account Token (4.4). The token endpoint's refusals are [*poppy.Error]s and leave everything as it
-// was. A private Session is refused ([ErrPrivate]).
-func (s *Session) SignIn(ctx context.Context, grant url.Values) error {
-	return s.signIn(ctx, func(current state, a account) error { return s.request(ctx, grant, current.id, "", a) })
-}
-
-// Adopt ends Mediated Sign-In, whose tokens come from another endpoint (4.7). It keeps them as [Session.SignIn] does.
-func (s *Session) Adopt(ctx context.Context, tokens poppy.TokenResponse) error {
-	return s.signIn(ctx, func(current state, a account) error {
-		if tokens.SessionID != current.id {
-			return errOtherSession
-		}
-		return s.adopt(ctx, tokens, "", a, s.service.now())
-	})
-}
-
-func (s *Session) signIn(ctx context.Context, finish func(state, account) error) error {
-	if s.Private() {
-		return ErrPrivate
-	}
-	done, err := s.core.takeTurn(ctx)
-	if err != nil {
-		return err
-	}
-	defer done()
-	if err := s.reload(ctx); err != nil {
-		return err
-	}
-	current := s.core.current()
-	// A Session never changes its account, so a second sign-in is to the same one and replaces its Account Token (4.4).
-	a := account{row: cmp.Or(current.account, id.New("acc")), fresh: true}
-	if err := finish(current, a); err != nil {
-		return fmt.Errorf("signing in at %s: %w", s.Company.Domain, err)
-	}
-	return nil
-}
-
 var errOtherSession = errors.New("the Company answered for another Session than it was asked for")
 
 // request asks the token endpoint with a grant, for a Session ("" for a new one) and a resource ("" for the general token),
@@ -260,61 +217,4 @@ func (s *Session) adopt(ctx context.Context, tokens poppy.TokenResponse, resourc
 	}
 	s.core.replace(next)
 	return nil
-}
-
-// PostForm sends a form to an OAuth endpoint of the Company that needs no proof, with the Personal Agent's client
-// assertion: the revocation and device authorization endpoints (4.6, 4.9). Refusals are [*poppy.Error]s.
-func (s *Service) PostForm(ctx context.Context, company discovery.Company, kind discovery.Kind, form url.Values) (*Response, error) {
-	return s.post(ctx, company, kind, nil, func(*assertion.Signer) (url.Values, error) { return maps.Clone(form), nil })
-}
-
-// post sends a form with a client assertion and, if there is a key, a proof. fill is called for each try.
-func (s *Service) post(ctx context.Context, company discovery.Company, kind discovery.Kind, key *dpop.Key, fill func(*assertion.Signer) (url.Values, error)) (*Response, error) {
-	endpoint, ok := company.Endpoint(kind)
-	if !ok {
-		return nil, fmt.Errorf("%s has no %s endpoint", company.Domain, kind)
-	}
-	to, err := poppy.ParseURL(endpoint.URL)
-	if err != nil {
-		return nil, fmt.Errorf("the %s endpoint %w", kind, err)
-	}
-	response, err := s.wire.send(ctx, to, kind, Bounds{MaxBytes: poppy.MaxTokenBytes},
-		func(ctx context.Context, nonce string) (*http.Request, error) {
-			signer, err := s.identity.Signer(ctx)
-			if err != nil {
-				return nil, err
-			}
-			form, err := fill(signer)
-			if err != nil {
-				return nil, err
-			}
-			client, err := signer.ClientAssertion(company.Issuer, s.now())
-			if err != nil {
-				return nil, err
-			}
-			form.Set(poppy.ParamClientID, s.identity.ClientID())
-			form.Set(poppy.ParamClientAssertionType, poppy.ClientAssertionType)
-			form.Set(poppy.ParamClientAssertion, client.Reveal())
-			// Its answer may hold the only copy of a new Account Token, so a caller who gives up does not cancel it.
-			request, err := http.NewRequestWithContext(context.WithoutCancel(ctx), http.MethodPost, endpoint.URL, strings.NewReader(form.Encode()))
-			if err != nil {
-				return nil, err
-			}
-			request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-			if key != nil {
-				proof, err := key.Proof(dpop.Request{Method: http.MethodPost, URL: endpoint.URL, Nonce: nonce}, s.now())
-				if err != nil {
-					return nil, err
-				}
-				request.Header.Set(dpop.Header, proof)
-			}
-			return request, nil
-		})
-	if err != nil {
-		return nil, err
-	}
-	if response.Status >= http.StatusBadRequest {
-		return nil, parseProblem(response, kind)
-	}
-	return response, nil
 }
