@@ -7,6 +7,8 @@ package company
 
 import (
 	"context"
+	"crypto/hkdf"
+	"crypto/sha256"
 	"embed"
 	"errors"
 	"fmt"
@@ -29,6 +31,8 @@ import (
 
 //go:embed migrations
 var migrations embed.FS
+
+const minSecret = 32 // bytes
 
 // Options is what a Company is built on. All but Clerk and Performer are required.
 type Options struct {
@@ -73,7 +77,7 @@ func New(ctx context.Context, config Config, options Options) (*Company, error) 
 	if err := prepare(ctx, options.Database, config.Issuer); err != nil {
 		return nil, err
 	}
-	proofs, err := newProofs(config.Proof, options.Secret)
+	proofs, err := newProofs(config, options.Secret)
 	if err != nil {
 		return nil, err
 	}
@@ -165,22 +169,34 @@ type proofs struct {
 	tokenNonces, resourceNonces *dpop.Nonces
 }
 
-func newProofs(config Proof, master secret.Text) (p proofs, err error) {
-	if config.Nonces != NoncesOff {
-		if p.tokenNonces, err = dpop.NewNonces(master, config.NonceLifetime); err != nil {
+func newProofs(config Config, master secret.Text) (p proofs, err error) {
+	if config.Proof.Nonces != NoncesOff {
+		if p.tokenNonces, err = newNonces(config, master); err != nil {
 			return proofs{}, err
 		}
 	}
-	if config.Nonces == NoncesEverywhere {
+	if config.Proof.Nonces == NoncesEverywhere {
 		p.resourceNonces = p.tokenNonces
 	}
-	if p.token, err = newVerifier(config, p.tokenNonces); err != nil {
+	if p.token, err = newVerifier(config.Proof, p.tokenNonces); err != nil {
 		return proofs{}, err
 	}
-	if p.resource, err = newVerifier(config, p.resourceNonces); err != nil {
+	if p.resource, err = newVerifier(config.Proof, p.resourceNonces); err != nil {
 		return proofs{}, err
 	}
 	return p, nil
+}
+
+// newNonces derives the Company's own secret for nonces, so that Companies that are given one secret do not take each other's.
+func newNonces(config Config, master secret.Text) (*dpop.Nonces, error) {
+	if len(master.Reveal()) < minSecret {
+		return nil, fmt.Errorf("the Company's secret must have at least %d bytes", minSecret)
+	}
+	own, err := hkdf.Key(sha256.New, []byte(master.Reveal()), []byte(config.Issuer), "countersign company nonces 1", minSecret)
+	if err != nil {
+		return nil, fmt.Errorf("deriving the secret for nonces: %w", err)
+	}
+	return dpop.NewNonces(secret.New(string(own)), config.Proof.NonceLifetime)
 }
 
 func newVerifier(config Proof, nonces *dpop.Nonces) (*dpop.Verifier, error) {

@@ -495,3 +495,30 @@ func TestAProxyInFrontDoesNotChangeTheURLOfAProof(t *testing.T) {
 		}
 	}
 }
+
+// P-4.3-70: an endpoint of the protocol with a resource of its own
+func TestAnEndpointCanTakeTokensOfItsOwn(t *testing.T) {
+	t.Parallel()
+	s := open(t, func(c *company.Config) { c.Conversations.Resource = conversations })
+	start := []byte(`{"message":{"id":"msg_1","sender":"agent","text":"Hello"}}`)
+	wantError(t, s.agent.Send(http.MethodPost, conversations, s.token(), start), http.StatusUnauthorized, "invalid_token")
+	wantOK(t, s.agent.Send(http.MethodPost, conversations, s.tokenFor(conversations), start))
+}
+
+// P-4.3-40: what a replayed proof can do is nothing new
+func TestAReplayedMessageIsOneMessage(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	token := s.token()
+	header := http.Header{
+		"Authorization": {"DPoP " + token}, "Dpop": {s.agent.Proof(http.MethodPost, conversations, token)}, "Content-Type": {"application/json"},
+	}
+	start := []byte(`{"message":{"id":"msg_1","sender":"agent","text":"Hello"}}`)
+	first := s.Do(http.MethodPost, conversations, header, start)
+	again := s.Do(http.MethodPost, conversations, header, start)
+	wantOK(t, first)
+	wantOK(t, again)
+	if first.Text("conversation_id") != again.Text("conversation_id") {
+		t.Errorf("the replay started another conversation: %s and %s", first.Body, again.Body)
+	}
+}

@@ -54,6 +54,10 @@ func TestStartingASession(t *testing.T) {
 		seen.Text("agent") != "Agent at agent.example" || seen.Text("account") != "" {
 		t.Errorf("the Company sees %s", seen.Body)
 	}
+	// P-4.2-06
+	if other := s.agent.Send(http.MethodGet, ordersURL, s.start("usr_other").Text("access_token"), nil); other.Text("user") != "usr_other" {
+		t.Errorf("the Company sees %s", other.Body)
+	}
 }
 
 // assertionForm is a request with this Session assertion.

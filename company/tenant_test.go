@@ -1,13 +1,16 @@
 package company_test
 
 import (
+	"context"
 	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"countersign/company"
 	"countersign/company/companytest"
+	"countersign/dpop"
 	"countersign/poppy"
 )
 
@@ -133,4 +136,54 @@ func TestCompaniesThatClaimOneURLAreRefused(t *testing.T) {
 			t.Error("one URL for two endpoints is accepted")
 		}
 	})
+}
+
+// P-3.2-08: though both were given one secret
+func TestCompaniesDoNotTakeEachOthersNonces(t *testing.T) {
+	t.Parallel()
+	world := companytest.NewWorld(t)
+	var all []*company.Company
+	for _, name := range []string{"shop-a", "shop-b"} {
+		config := hosted(name)
+		config.Proof.Nonces = company.NoncesToken
+		all = append(all, build(t, world, config, world.Database()))
+	}
+	handler, err := company.Handler(world.Log(), all...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	world.Serve(handler)
+	agent := world.NewAgent("agent.example")
+	ask := func(name, nonce string) companytest.Response {
+		issuer := "https://auth.provider.example/" + name
+		proof := agent.ProofBy(agent.Proofs, dpop.Request{Method: http.MethodPost, URL: issuer + "/oauth/token", Nonce: nonce})
+		return world.PostForm(issuer+"/oauth/token", agent.SessionForm(issuer, userID, "").Encode(), proof)
+	}
+	nonce := ask("shop-a", "").Header.Get("DPoP-Nonce")
+	wantError(t, ask("shop-b", nonce), http.StatusBadRequest, "use_dpop_nonce")
+	wantOK(t, ask("shop-a", nonce))
+}
+
+func TestRunningACompanyEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	world := companytest.NewWorld(t)
+	for name, config := range map[string]company.Config{"with rooms that work": outdoor(), "without": {
+		Issuer: issuer, Domains: []company.Domain{{Host: "outdoor.example", Name: "Outdoor"}},
+	}} {
+		t.Run(name, func(t *testing.T) {
+			c := build(t, world, config, world.Database())
+			ctx, stop := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- c.Run(ctx) }()
+			select {
+			case err := <-done:
+				t.Fatalf("it ended by itself: %v", err)
+			case <-time.After(50 * time.Millisecond):
+			}
+			stop()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }

@@ -37,14 +37,20 @@ type Domain struct {
 // Handler serves one document, for GET and HEAD requests.
 type Handler = func(http.ResponseWriter, *http.Request) error
 
-// Publish checks the documents as [poppy.CheckPublication] does, writes them, and returns a handler for each by its URL. The
-// error is a [poppy.Problems], for whoever configures the Company.
+// Publish checks what each document must hold to and what must agree between them, writes them, and returns a handler for
+// each by its URL. The error is for whoever configures the Company.
 func Publish(documents Documents) (map[string]Handler, error) {
 	handlers := make(map[string]Handler)
 	caching := "public, max-age=" + strconv.FormatInt(int64(documents.MaxAge/time.Second), 10)
+	if err := documents.Issuer.ValidateForPublishing(); err != nil {
+		return nil, fmt.Errorf("the issuer's metadata: %w", err)
+	}
 	for _, domain := range documents.Domains {
+		if err := domain.Document.ValidateForPublishing(); err != nil {
+			return nil, fmt.Errorf("the document of %s: %w", domain.Document.Organization.Domain, err)
+		}
 		if err := poppy.CheckPublication(domain.Document, documents.Issuer.IssuerMetadata); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("the issuer's metadata and the document of %s: %w", domain.Document.Organization.Domain, err)
 		}
 		if !domain.Document.Auth.Equal(*documents.Domains[0].Document.Auth) {
 			return nil, errors.New("the documents of one issuer must have the same auth (section 3.2)")
@@ -68,7 +74,7 @@ func Publish(documents Documents) (map[string]Handler, error) {
 	}
 	for _, metadata := range documents.Resources {
 		if err := metadata.ValidateForPublishing(); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("the metadata of %s: %w", metadata.Resource, err)
 		}
 		if location, err = poppy.ResourceMetadataURL(metadata.Resource); err != nil {
 			return nil, err

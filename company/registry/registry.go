@@ -9,7 +9,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+	"unicode"
 
 	"countersign/company/internal/limit"
 	"countersign/internal/database"
@@ -22,6 +24,20 @@ import (
 type Agent struct {
 	Metadata poppy.ClientMetadata
 	Keys     jws.Set // public keys that its assertions are signed with
+}
+
+// maxName bounds an agent's name, in characters.
+const maxName = 100
+
+// Name returns the agent's client_name for people to read: one line of printable characters, cut to 100 of them.
+func (a Agent) Name() string {
+	name := []rune(strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return -1
+	}, a.Metadata.ClientName))
+	return string(name[:min(len(name), maxName)])
 }
 
 // Mode says which Personal Agents may come.

@@ -134,7 +134,7 @@ func upsertSeen(tx *database.Tx, agent Agent, now time.Time) error {
 			first_seen = CASE agent.first_seen WHEN 0 THEN excluded.first_seen ELSE agent.first_seen END,
 			last_seen = excluded.last_seen
 		WHERE agent.last_seen < ?`,
-		agent.Metadata.ClientID, agent.Metadata.ClientName, Known, database.Millis(now), database.Millis(now),
+		agent.Metadata.ClientID, agent.Name(), Known, database.Millis(now), database.Millis(now),
 		database.Millis(now.Add(-time.Minute)))
 	return err
 }

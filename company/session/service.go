@@ -182,7 +182,7 @@ func (s *Service) issue(tx *database.Tx, session Session, h holder, a access, no
 // holderOf says whom a token is issued to.
 func (s *Service) holderOf(agent registry.Agent, keyThumbprint, resource string) holder {
 	h := holder{
-		clientID: agent.Metadata.ClientID, agentName: agent.Metadata.ClientName, extensions: make(map[string]string),
+		clientID: agent.Metadata.ClientID, agentName: agent.Name(), extensions: make(map[string]string),
 		keyThumbprint: keyThumbprint, resource: resource, tokenType: s.tokenType(resource),
 	}
 	for name, version := range s.Extensions {
