@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -524,6 +525,45 @@ func TestTwoProcessesOfOneAgentShareASession(t *testing.T) {
 		if a != b || a.Scope == "" || len(w.tokenRequests()) != before+1 {
 			t.Errorf("%+v and %+v after %d renewals", a, b, len(w.tokenRequests())-before)
 		}
+	}
+}
+
+// Two processes renew at the same time, and the Company takes an Account Token once: the slower one finds the new one.
+func TestAnAccountTokenThatAnotherProcessReplacedIsNotForgotten(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Rotate()
+	s := w.agent.Open(t, person)
+	w.signIn(t, s, "pat_marker")
+	twin := w.agent.Twin(t).Open(t, person)
+	w.Clock.Advance(2 * time.Hour)
+	var overtaken atomic.Bool
+	w.Before(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == "/oauth/token" && overtaken.CompareAndSwap(false, true) {
+			mustCall(t, twin, api, fakecompany.OrdersURL)
+		}
+		return false
+	})
+	if seen := mustCall(t, s, api, fakecompany.OrdersURL); seen.Scope == "" || !s.SignedIn() || !twin.SignedIn() {
+		t.Errorf("%+v", seen)
+	}
+}
+
+func TestASessionThatManyOpenAtOnceIsStartedOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	company := w.agent.Resolve(t, fakecompany.Domain)
+	var group sync.WaitGroup
+	for range 50 {
+		group.Go(func() {
+			if _, err := w.agent.Sessions.Open(t.Context(), company, person); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	if n := len(w.tokenRequests()); n != 1 {
+		t.Errorf("%d token requests", n)
 	}
 }
 
