@@ -1,6 +1,7 @@
 package company_test
 
 import (
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -115,7 +116,7 @@ func TestEveryPublishedURLIsHTTPS(t *testing.T) {
 		config := outdoor()
 		config.Domains[0].APIs[0].URL = "http://api.outdoor.example/openapi.json"
 		config.Conversations.URL = "http://api.outdoor.example/poppy/conversations"
-		mistakes, ok := config.Validate().(company.Mistakes)
+		mistakes, ok := errors.AsType[company.Mistakes](config.Validate())
 		if !ok || len(mistakes) != 2 {
 			t.Errorf("mistakes %v, want two", mistakes)
 		}

@@ -1,6 +1,7 @@
 package company_test
 
 import (
+	"maps"
 	"net/http"
 	"net/url"
 	"path/filepath"
@@ -146,19 +147,13 @@ func TestARefusedRequestSpendsNothingUntilEveryCheckHasPassed(t *testing.T) {
 	form := s.agent.SessionForm(issuer, userID, "")
 	proof := s.agent.Proof(http.MethodPost, tokenURL, "")
 	// Refused for a check that comes after those of the client and the proof.
-	withScope := url.Values{}
-	for name, values := range form {
-		withScope[name] = values
-	}
+	withScope := maps.Clone(form)
 	withScope.Set("scope", "poppy:read")
 	wantError(t, s.PostForm(tokenURL, withScope.Encode(), proof), http.StatusBadRequest, "invalid_scope")
 	// Refused because one of the three was used before: the other two stay good.
 	other := s.agent.SessionForm(issuer, userID, "")
 	wantOK(t, s.agent.Token(tokenURL, other))
-	replay := url.Values{}
-	for name, values := range form {
-		replay[name] = values
-	}
+	replay := maps.Clone(form)
 	replay.Set("assertion", other.Get("assertion"))
 	wantError(t, s.PostForm(tokenURL, replay.Encode(), proof), http.StatusBadRequest, "invalid_grant")
 

@@ -41,7 +41,7 @@ func (w *World) NewAgent(host string) *Agent {
 		w.t.Fatal(err)
 	}
 	a.keys = []*jws.PrivateKey{a.Key}
-	a.document = map[string]any{
+	a.document = map[string]any{ //nolint:gosec // the name of a method is no credential
 		"client_id":                  a.ClientID,
 		"client_name":                "Agent at " + host,
 		"jwks_uri":                   "https://" + host + "/jwks.json",

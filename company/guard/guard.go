@@ -146,7 +146,7 @@ func (g *Guard) admit(response http.Header, r *http.Request, endpoint Endpoint) 
 	case poppy.TokenBearer:
 		// Other paths on the host of its MCP server do not take it.
 		if resource, _, _ := strings.Cut(endpoint.Resource, "?"); url != resource {
-			return Token{}, &poppy.Error{Code: poppy.ErrInvalidToken, Cause: errors.New("Bearer token at another URL than its resource")}
+			return Token{}, &poppy.Error{Code: poppy.ErrInvalidToken, Cause: errors.New("token of type Bearer at another URL than its resource")}
 		}
 	case poppy.TokenDPoP:
 		if err := g.checkProof(response, r, url, token, secret.New(text), now); err != nil {
