@@ -17,7 +17,7 @@ import (
 // claim the same URL are an error that names both.
 func Handler(log *slog.Logger, companies ...*Company) (http.Handler, error) {
 	mux := web.NewMux(web.MuxOptions{Log: log})
-	var taken claims
+	taken := claims{places: make(map[string]claim), above: make(map[string]claim)}
 	for _, c := range companies {
 		for _, e := range c.endpoints {
 			if err := taken.add(claim{c.issuer, e}); err != nil {
@@ -120,23 +120,15 @@ type claims struct {
 }
 
 func (s *claims) add(c claim) error {
-	if s.places == nil {
-		s.places, s.above = make(map[string]claim), make(map[string]claim)
-	}
 	other, conflict := s.places[c.place]
-	if !conflict && c.below {
-		other, conflict = s.above[c.place]
+	if inside, ok := s.above[c.place]; ok && c.below {
+		other, conflict = inside, true
 	}
-	for place := c.place; !conflict; {
-		end := strings.LastIndexByte(place, '/')
-		if end < 0 {
-			break
+	for end := strings.LastIndexByte(c.place, '/'); end > 0; end = strings.LastIndexByte(c.place[:end], '/') {
+		if around, ok := s.places[c.place[:end]]; ok && around.below {
+			other, conflict = around, true
 		}
-		place = place[:end]
-		s.above[place] = c
-		if above, claimed := s.places[place]; claimed && above.below {
-			other, conflict = above, true
-		}
+		s.above[c.place[:end]] = c
 	}
 	if conflict {
 		return fmt.Errorf("%s of the Company %s and %s of the Company %s overlap, at https://%s: give one of them another URL",
