@@ -148,17 +148,28 @@ func (db *DB) Read(ctx context.Context, work func(*Tx) error) error {
 	if err != nil {
 		return fmt.Errorf("reading: %w", err)
 	}
-	defer func() { _ = tx.Rollback() }() // nothing to keep
-	return work(&Tx{
+	defer func() { _ = tx.Rollback() }() // nothing to keep, also when work panics
+	var fresh []string                   // statements that are not prepared for everyone yet
+	err = work(&Tx{
 		ctx: ctx,
 		prepare: func(statement string) (*sql.Stmt, error) {
-			stmt, err := db.prepared(ctx, statement)
-			if err != nil {
-				return nil, err
+			if stmt, ok := db.reads.Load(statement); ok {
+				return tx.StmtContext(ctx, stmt.(*sql.Stmt)), nil
 			}
-			return tx.StmtContext(ctx, stmt), nil
+			// On its own connection: to wait for a second one while holding one would stop all readers, once each of them does.
+			fresh = append(fresh, statement)
+			stmt, err := tx.PrepareContext(ctx, db.dialect.rewrite(statement))
+			if err != nil {
+				return nil, fmt.Errorf("preparing a statement: %w", err)
+			}
+			return stmt, nil
 		},
 	})
+	_ = tx.Rollback()
+	for _, statement := range fresh {
+		_, _ = db.prepared(ctx, statement) // if it fails, the next reader tries again
+	}
+	return err
 }
 
 // QueryRow reads one row outside a transaction.

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"countersign/internal/database"
 )
@@ -141,6 +142,31 @@ func TestWriteIsRefusedNotLost(t *testing.T) {
 	if err := db.Write(t.Context(), insert("e", 1)); !errors.Is(err, database.ErrClosed) {
 		t.Fatalf("after close: %v", err)
 	}
+}
+
+// Each reader holds a connection when it meets a statement that nobody has prepared yet.
+func TestReadersDoNotWaitForEachOthersConnections(t *testing.T) {
+	t.Parallel()
+	db := open(t)
+	const readers = 4 // as many as there are connections
+	var holding, group sync.WaitGroup
+	holding.Add(readers)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for i := range readers {
+		group.Go(func() {
+			err := db.Read(ctx, func(tx *database.Tx) error {
+				holding.Done()
+				holding.Wait()
+				var n int
+				return tx.QueryRow(fmt.Sprintf("SELECT %d", i)).Scan(&n)
+			})
+			if err != nil {
+				t.Errorf("reader %d: %v", i, err)
+			}
+		})
+	}
+	group.Wait()
 }
 
 func BenchmarkWrite(b *testing.B) {
