@@ -31,10 +31,7 @@ const (
 // earlier run left unfinished.
 func (s *Service) Run(ctx context.Context) error {
 	unfinished, err := working(ctx, s.Database)
-	if ctx.Err() != nil {
-		return nil
-	}
-	if err != nil {
+	if err != nil && ctx.Err() == nil {
 		return fmt.Errorf("looking for unfinished turns: %w", err)
 	}
 	for _, conversationID := range unfinished {
@@ -60,8 +57,8 @@ func (s *Service) answer(ctx context.Context, conversationID string) error {
 			return err
 		}
 		reply, err := s.ask(ctx, turn)
-		if ctx.Err() != nil && err != nil {
-			return nil // the conversation stays working, and the next run takes the turn
+		if err != nil && ctx.Err() != nil {
+			return err // the conversation stays working, and the next run takes the turn
 		}
 		// A reply is kept even when this run is being stopped.
 		kept := context.WithoutCancel(ctx)

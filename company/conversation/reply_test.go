@@ -404,7 +404,7 @@ func TestHowLongAReadIsHeld(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer db.Close()
+		defer func() { _ = db.Close() }()
 		if err := conversation.Migrate(t.Context(), db); err != nil {
 			t.Fatal(err)
 		}

@@ -21,10 +21,7 @@ const storeRetry = 5 * time.Second
 // what an earlier run left unfinished: what was not started is performed, what was started is looked up.
 func (s *Service) Run(ctx context.Context) error {
 	unfinished, err := inProgress(ctx, s.Database)
-	if ctx.Err() != nil {
-		return nil
-	}
-	if err != nil {
+	if err != nil && ctx.Err() == nil {
 		return fmt.Errorf("looking for unfinished operations: %w", err)
 	}
 	for _, operationID := range unfinished {
@@ -66,7 +63,7 @@ func (s *Service) step(ctx context.Context, operationID string) error {
 	}
 	outcome := s.call(ctx, r.action(), call)
 	if outcome.Verdict == Unknown && ctx.Err() != nil {
-		return nil // it stays started, and is looked up by the next run
+		return ctx.Err() // it stays started, and is looked up by the next run
 	}
 	// What came of it is kept even when this run is being stopped.
 	return s.settle(context.WithoutCancel(ctx), r, outcome)

@@ -440,7 +440,7 @@ func TestAnUnknownOutcomeIsLookedUpLessAndLessOften(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer db.Close()
+		defer func() { _ = db.Close() }()
 		if err := operation.Migrate(t.Context(), db); err != nil {
 			t.Fatal(err)
 		}
