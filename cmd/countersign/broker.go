@@ -122,6 +122,11 @@ func openBroker(ctx context.Context, t *terminal, path string) (*brokerSide, err
 	if err != nil {
 		return b, usageError{err}
 	}
+	release, err := alone(b.file.Beside(b.config.State))
+	if err != nil {
+		return b, err
+	}
+	b.closers = append(b.closers, release)
 	operations, err := b.providers(ctx, t)
 	if err != nil {
 		return b, err

@@ -248,7 +248,13 @@ func scriptProblems(f *config.File, prefix string, err error) []error {
 func (h *host) open(ctx context.Context, i int, state string, master secret.Text) error {
 	c := h.config.Companies[i]
 	log := h.log.With("issuer", c.Issuer)
-	db, err := database.Open(ctx, filepath.Join(state, stateName(c.Issuer)+".db"))
+	file := filepath.Join(state, stateName(c.Issuer)+".db")
+	release, err := alone(file)
+	if err != nil {
+		return err
+	}
+	h.closers = append(h.closers, release)
+	db, err := database.Open(ctx, file)
 	if err != nil {
 		return err
 	}

@@ -125,6 +125,16 @@ func arguments(names ...string) cobra.PositionalArgs {
 	}
 }
 
+// optional is [arguments] for one that may be left out.
+func optional(name string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		return arguments(name)(cmd, args)
+	}
+}
+
 // version is that of the module, and the commit when built from a checkout.
 func version() string {
 	info, ok := debug.ReadBuildInfo()

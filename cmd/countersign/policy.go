@@ -34,16 +34,13 @@ func policyPath(path string) (string, error) {
 
 func newPolicyCheck(t *terminal, path *string) *cobra.Command {
 	return &cobra.Command{
-		Use: "check [FILE]", Short: "Check a policy file without loading it into a broker", Args: cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			file := ""
+		Use: "check [FILE]", Short: "Check a policy file without loading it into a broker", Args: optional("FILE"),
+		RunE: func(_ *cobra.Command, args []string) (err error) {
+			var file string
 			if len(args) == 1 {
 				file = args[0]
-			} else {
-				var err error
-				if file, err = policyPath(*path); err != nil {
-					return err
-				}
+			} else if file, err = policyPath(*path); err != nil {
+				return err
 			}
 			if err := policy.Check(file); err != nil {
 				return usageError{err}
