@@ -109,13 +109,14 @@ func insertToken(tx *database.Tx, digest []byte, sessionID string, h holder, a a
 }
 
 // selectToken reads a Session Token as the guard needs it. It joins the registry's table of agents, because a guarded
-// request may cost one read and a blocked agent must be refused at once (4.1).
+// request may cost one read and a blocked agent must be refused at once (4.1). The read does not end with ctx: it takes less
+// time than database/sql needs to watch for that.
 func (s *Service) selectToken(ctx context.Context, digest [sha256.Size]byte, now time.Time) (guard.Token, error) {
 	p := guard.Principal{Version: poppy.Version}
 	var scope, extensions string
 	var expires, ends int64
 	var status registry.Status
-	err := s.Database.QueryRow(ctx, `SELECT s.client_id, t.agent_name, s.user_id, t.session_id, t.account, t.scope, t.resource,
+	err := s.Database.QueryRow(context.WithoutCancel(ctx), `SELECT s.client_id, t.agent_name, s.user_id, t.session_id, t.account, t.scope, t.resource,
 			t.agent_extensions, t.key_thumbprint, t.expires, s.ends, COALESCE(a.status, '')
 		FROM session_token t JOIN session s ON s.session_id = t.session_id LEFT JOIN agent a ON a.client_id = s.client_id
 		WHERE t.digest = ? AND t.expires > ?`, digest[:], database.Millis(now)).
