@@ -217,14 +217,20 @@ func TestEveryOutcomeIsOneLifecycle(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	alice := b.client("alice")
-	// B-auth-01, B-auth-03: one way to submit, and the state names the outcome.
-	for name, want := range map[string]operation.State{"free.act": operation.Succeeded, "denied.act": operation.Denied} {
+	// B-auth-01: one way to submit, and the state names the outcome.
+	for name, want := range map[string]operation.State{"free.act": operation.Succeeded, "asked.act": operation.Succeeded, "denied.act": operation.Denied} {
 		op, _, err := alice.Submit(t.Context(), request("r-"+name, name, "x"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if op, err = alice.Wait(t.Context(), op.ID, 0, 0); err != nil {
-			t.Fatal(err)
+		if op.State == operation.Pending {
+			decision := approval.Decision{ApprovalID: op.ApprovalID, ExpectedRevision: 1, Key: "k", OperatorID: "root"}
+			if _, _, err := b.Approvals.Approve(t.Context(), decision); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if asked := op.ApprovalID != ""; asked != (name == "asked.act") {
+			t.Errorf("%s: approval %q", name, op.ApprovalID)
 		}
 		for !op.State.Terminal() {
 			if op, err = alice.Wait(t.Context(), op.ID, op.Revision, operation.MaxWait); err != nil {
@@ -546,7 +552,7 @@ func TestWaitsOfOneClientAreBounded(t *testing.T) {
 	if a.status != http.StatusTooManyRequests || a.code() != "too_many_waiting" || a.header.Get("Retry-After") == "" {
 		t.Errorf("the 65th wait: %d %s", a.status, a.body)
 	}
-	// B-admission-08 as far as waits go: everything else stays available.
+	// Everything else stays available.
 	if a := b.send("alice", "POST", operationsPath+"/"+d.ID+"/cancel", ""); a.status != http.StatusOK {
 		t.Errorf("cancel: %d %s", a.status, a.body)
 	}

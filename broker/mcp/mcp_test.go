@@ -344,7 +344,7 @@ func TestSubmitWaitAndGet(t *testing.T) {
 		if again, r := b.call("cs_operation_get", map[string]any{"id": submitted.ID}); again.State != operation.Succeeded || r.isError {
 			t.Errorf("%s: got %s", name, r.text)
 		}
-		// B-handles-04, B-routes-01: the same operation by the other way in.
+		// B-handles-04: the same operation by the other way in.
 		op, replayed, err := b.Operations.Submit(t.Context(), "alice", operation.Request{
 			RequestID: "req-1", Operation: "free.read", Reason: "because",
 			Target: strictjson.Raw(`{"place":"here"}`), Arguments: strictjson.Raw(`{"text":"MARKER-argument"}`),
@@ -458,7 +458,6 @@ func TestModelIsToldWhatToDoNext(t *testing.T) {
 	}
 	vanished, _ := b.call("cs_free_vanish", input("x"))
 	vanished, r := b.call("cs_operation_wait", map[string]any{"id": vanished.ID})
-	// B-ambiguous-06: as far as a server can keep a caller from it.
 	if vanished.State != operation.Failed || vanished.Error.Code != operation.CodeOutcomeUnknown || !strings.Contains(vanished.Next, "Never submit it again") || r.isError {
 		t.Errorf("got %s", r.text)
 	}
