@@ -14,14 +14,14 @@ import (
 	"countersign/poppy"
 )
 
-// Mount routes the endpoint of conversations, whose path is given, such as /poppy/conversations (7.2). protect puts a handler
-// behind the guard.
-func (s *Service) Mount(mux *web.Mux, path string, protect func(guard.Handler) guard.Handler) {
-	mux.Handle("POST "+path, protect(asked(s.serveStart)))
-	mux.Handle("POST "+path+"/{id}/"+poppy.PathMessages, protect(asked(s.serveSend)))
-	mux.Handle("GET "+path+"/{id}/"+poppy.PathEvents, protect(asked(s.serveEvents)))
-	mux.Handle("POST "+path+"/{id}/"+poppy.PathHandoff, protect(asked(s.serveHandoff)))
-	mux.Handle("POST "+path+"/{id}/"+poppy.PathClose, protect(asked(s.serveClose)))
+// Mount routes the endpoint of conversations (7.2). place is its path, with its host before it if the mux serves several, such
+// as api.outdoor.example/poppy/conversations. protect puts a handler behind the guard.
+func (s *Service) Mount(mux *web.Mux, place string, protect func(guard.Handler) guard.Handler) {
+	mux.Handle("POST "+place, protect(asked(s.serveStart)))
+	mux.Handle("POST "+place+"/{id}/"+poppy.PathMessages, protect(asked(s.serveSend)))
+	mux.Handle("GET "+place+"/{id}/"+poppy.PathEvents, protect(asked(s.serveEvents)))
+	mux.Handle("POST "+place+"/{id}/"+poppy.PathHandoff, protect(asked(s.serveHandoff)))
+	mux.Handle("POST "+place+"/{id}/"+poppy.PathClose, protect(asked(s.serveClose)))
 }
 
 // asked tells a handler who is asking.

@@ -9,12 +9,13 @@ import (
 	"countersign/poppy"
 )
 
-// Mount routes the operations endpoint, whose path is given, such as /poppy/operations: GET {path}/{id} (Operations 6), POST
-// {path}/{id}/confirm (5.2) and POST {path}/{id}/cancel (7). protect puts a handler behind the guard.
-func (s *Service) Mount(mux *web.Mux, path string, protect func(guard.Handler) guard.Handler) {
-	mux.Handle("GET "+path+"/{id}", protect(asked(s.serveGet)))
-	mux.Handle("POST "+path+"/{id}/"+poppy.PathConfirm, protect(asked(s.serveConfirm)))
-	mux.Handle("POST "+path+"/{id}/"+poppy.PathCancel, protect(asked(s.serveCancel)))
+// Mount routes the operations endpoint: GET {place}/{id} (Operations 6), POST {place}/{id}/confirm (5.2) and POST
+// {place}/{id}/cancel (7). place is its path, with its host before it if the mux serves several, such as
+// api.outdoor.example/poppy/operations. protect puts a handler behind the guard.
+func (s *Service) Mount(mux *web.Mux, place string, protect func(guard.Handler) guard.Handler) {
+	mux.Handle("GET "+place+"/{id}", protect(asked(s.serveGet)))
+	mux.Handle("POST "+place+"/{id}/"+poppy.PathConfirm, protect(asked(s.serveConfirm)))
+	mux.Handle("POST "+place+"/{id}/"+poppy.PathCancel, protect(asked(s.serveCancel)))
 }
 
 // asked tells a handler who is asking.

@@ -2,7 +2,7 @@
 // their confirmation, how they were performed and what came of it (Operations extension).
 //
 // A channel proposes with [Service.Propose] inside its own transaction. The Personal Agent reads, confirms and cancels at the
-// operations endpoint ([Service.Handler]). A confirmed operation is performed by a [Performer], at most once (Operations 6):
+// operations endpoint ([Service.Mount]). A confirmed operation is performed by a [Performer], at most once (Operations 6):
 // a committed row says that an attempt starts before the Performer is called, and another one what came of it. An attempt
 // whose outcome is not known is looked up until it is, and never repeated unless the Performer says that it had no effect.
 package operation
