@@ -77,7 +77,7 @@ func New(ctx context.Context, config Config, options Options) (*Company, error) 
 	if err := prepare(ctx, options.Database, config.Issuer); err != nil {
 		return nil, err
 	}
-	proofs, err := newProofs(config, options.Secret)
+	tokenProofs, resourceProofs, err := newProofs(config, options.Secret)
 	if err != nil {
 		return nil, err
 	}
@@ -92,12 +92,12 @@ func New(ctx context.Context, config Config, options Options) (*Company, error) 
 		resources[use.name] = use.tokenType
 	}
 	c.Sessions = session.New(session.Options{
-		Database: options.Database, Agents: c.Agents, Proofs: proofs.token, Nonces: proofs.tokenNonces, Now: options.Now,
+		Database: options.Database, Agents: c.Agents, Proofs: tokenProofs, Now: options.Now,
 		Issuer: config.Issuer, TokenEndpoint: config.TokenEndpoint, Resources: resources, Extensions: config.extensions(),
 		TokenLifetime: config.TokenLifetime, SessionLifetime: config.SessionLifetime, StartsPerMinute: config.Limits.StartsPerMinute,
 	})
 	c.Guard = guard.New(guard.Options{
-		Tokens: c.Sessions, Proofs: proofs.resource, Nonces: proofs.resourceNonces, Now: options.Now,
+		Tokens: c.Sessions, Proofs: resourceProofs, Now: options.Now,
 		RequestsPerMinute: config.Limits.RequestsPerMinute,
 	})
 	c.buildRooms(config, options)
@@ -163,28 +163,25 @@ func prepare(ctx context.Context, db *database.DB, issuer string) error {
 	return nil
 }
 
-// proofs are the verifiers for the two kinds of place that take DPoP Proofs.
-type proofs struct {
-	token, resource             *dpop.Verifier
-	tokenNonces, resourceNonces *dpop.Nonces
-}
-
-func newProofs(config Config, master secret.Text) (p proofs, err error) {
+// newProofs makes what checks proofs at the token endpoint, and wherever Session Tokens are used.
+func newProofs(config Config, master secret.Text) (token, resource guard.Proofs, err error) {
 	if config.Proof.Nonces != NoncesOff {
-		if p.tokenNonces, err = newNonces(config, master); err != nil {
-			return proofs{}, err
+		if token.Nonces, err = newNonces(config, master); err != nil {
+			return guard.Proofs{}, guard.Proofs{}, err
 		}
 	}
 	if config.Proof.Nonces == NoncesEverywhere {
-		p.resourceNonces = p.tokenNonces
+		resource.Nonces = token.Nonces
 	}
-	if p.token, err = newVerifier(config.Proof, p.tokenNonces); err != nil {
-		return proofs{}, err
+	for _, p := range []*guard.Proofs{&token, &resource} {
+		p.Verifier, err = dpop.NewVerifier(dpop.Options{
+			Algorithms: config.Proof.Algorithms, Window: config.Proof.Window, Nonces: p.Nonces, RequireNonce: p.Nonces != nil,
+		})
+		if err != nil {
+			return guard.Proofs{}, guard.Proofs{}, err
+		}
 	}
-	if p.resource, err = newVerifier(config.Proof, p.resourceNonces); err != nil {
-		return proofs{}, err
-	}
-	return p, nil
+	return token, resource, nil
 }
 
 // newNonces derives the Company's own secret for nonces, so that Companies that are given one secret do not take each other's.
@@ -197,12 +194,6 @@ func newNonces(config Config, master secret.Text) (*dpop.Nonces, error) {
 		return nil, fmt.Errorf("deriving the secret for nonces: %w", err)
 	}
 	return dpop.NewNonces(secret.New(string(own)), config.Proof.NonceLifetime)
-}
-
-func newVerifier(config Proof, nonces *dpop.Nonces) (*dpop.Verifier, error) {
-	return dpop.NewVerifier(dpop.Options{
-		Algorithms: config.Algorithms, Window: config.Window, Nonces: nonces, RequireNonce: nonces != nil,
-	})
 }
 
 // Run does the work that goes on behind the requests, until ctx ends; the error is nil then. If a part of it fails, the rest

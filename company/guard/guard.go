@@ -43,8 +43,7 @@ type Tokens interface {
 // Options configures a [Guard].
 type Options struct {
 	Tokens Tokens
-	Proofs *dpop.Verifier
-	Nonces *dpop.Nonces // of the verifier; nil if it does not look at them
+	Proofs Proofs
 	Now    func() time.Time
 
 	RequestsPerMinute int // that one Session may send; 0 for no limit
@@ -108,7 +107,7 @@ func (g *Guard) Protect(endpoint Endpoint, next Handler) Handler {
 func (g *Guard) challenge(scheme poppy.TokenType, endpoint Endpoint) poppy.Challenge {
 	challenge := poppy.Challenge{Scheme: string(scheme)}
 	if scheme == poppy.TokenDPoP {
-		challenge.Params = append(challenge.Params, poppy.Param{Name: "algs", Value: strings.Join(g.options.Proofs.Algorithms(), " ")})
+		challenge.Params = append(challenge.Params, poppy.Param{Name: "algs", Value: strings.Join(g.options.Proofs.Verifier.Algorithms(), " ")})
 	}
 	if endpoint.ResourceMetadata != "" {
 		challenge.Params = append(challenge.Params, poppy.Param{Name: "resource_metadata", Value: endpoint.ResourceMetadata})
@@ -149,7 +148,11 @@ func (g *Guard) admit(response http.Header, r *http.Request, endpoint Endpoint) 
 			return Token{}, &poppy.Error{Code: poppy.ErrInvalidToken, Cause: errors.New("token of type Bearer at another URL than its resource")}
 		}
 	case poppy.TokenDPoP:
-		if err := g.checkProof(response, r, url, token, secret.New(text), now); err != nil {
+		// A reused jti is not looked for: a copied proof works only with the same token, method and URL, and what changes
+		// something is idempotent.
+		if _, err := g.options.Proofs.Check(response, r.Header, dpop.Expected{
+			Method: r.Method, URL: url, Token: secret.New(text), Thumbprint: token.Principal.KeyThumbprint,
+		}, now); err != nil {
 			return Token{}, err
 		}
 	}
@@ -160,28 +163,6 @@ func (g *Guard) admit(response http.Header, r *http.Request, endpoint Endpoint) 
 		return Token{}, &poppy.Error{Code: poppy.ErrRateLimited, RetryAfter: wait}
 	}
 	return token, nil
-}
-
-// checkProof validates the DPoP Proof of a request (4.3). A reused jti is not looked for here: a copied proof works only with
-// the same token, method and URL, and what changes something is idempotent.
-func (g *Guard) checkProof(response http.Header, r *http.Request, url string, token Token, text secret.Text, now time.Time) error {
-	proof, err := g.options.Proofs.Verify(r.Header, dpop.Expected{
-		Method: r.Method, URL: url, Token: text, Thumbprint: token.Principal.KeyThumbprint,
-	}, now)
-	if refused, ok := errors.AsType[*dpop.Error](err); ok {
-		refusal := &poppy.Error{Code: poppy.ErrorCode(refused.Code()), Cause: err}
-		if refusal.Code == poppy.ErrUseDPoPNonce {
-			refusal.Nonce = g.options.Nonces.Issue(now)
-		}
-		return refusal
-	}
-	if err != nil {
-		return err
-	}
-	if proof.NonceDue {
-		response.Set(dpop.NonceHeader, g.options.Nonces.Issue(now))
-	}
-	return nil
 }
 
 // credentials reads the Authorization header: a scheme, whose case does not matter, and a token.

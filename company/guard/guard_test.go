@@ -56,7 +56,7 @@ func TestAFaultOfOursIsNotTheClients(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := guard.New(guard.Options{Tokens: broken{}, Proofs: proofs, Now: time.Now})
+	g := guard.New(guard.Options{Tokens: broken{}, Proofs: guard.Proofs{Verifier: proofs}, Now: time.Now})
 	handler := g.Protect(guard.Endpoint{Origin: "https://api.outdoor.example"}, func(http.ResponseWriter, *http.Request) error {
 		t.Error("the request was let through")
 		return nil

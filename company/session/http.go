@@ -259,21 +259,7 @@ func (s *Service) checkProof(response http.Header, r *http.Request, tokenType po
 	if tokenType == poppy.TokenBearer && len(r.Header.Values(dpop.Header)) == 0 {
 		return dpop.Proof{}, nil
 	}
-	proof, err := s.Proofs.Verify(r.Header, dpop.Expected{Method: r.Method, URL: s.TokenEndpoint}, now)
-	if refused, ok := errors.AsType[*dpop.Error](err); ok {
-		refusal := &poppy.Error{Code: poppy.ErrorCode(refused.Code()), Cause: err}
-		if refusal.Code == poppy.ErrUseDPoPNonce {
-			refusal.Nonce = s.Nonces.Issue(now)
-		}
-		return dpop.Proof{}, refusal
-	}
-	if err != nil {
-		return dpop.Proof{}, err
-	}
-	if proof.NonceDue {
-		response.Set(dpop.NonceHeader, s.Nonces.Issue(now))
-	}
-	return proof, nil
+	return s.Proofs.Check(response, r.Header, dpop.Expected{Method: r.Method, URL: s.TokenEndpoint}, now)
 }
 
 // refuseClient gives the registry's reasons not to let an agent in their code; any other error stays as it is.

@@ -14,7 +14,6 @@ import (
 	"countersign/company/guard"
 	"countersign/company/internal/limit"
 	"countersign/company/registry"
-	"countersign/dpop"
 	"countersign/internal/database"
 	"countersign/poppy"
 )
@@ -55,8 +54,7 @@ var _ Agents = (*registry.Registry)(nil)
 type Options struct {
 	Database *database.DB // with the tables of [Migrate] and of [registry.Migrate]
 	Agents   Agents
-	Proofs   *dpop.Verifier
-	Nonces   *dpop.Nonces // of the verifier; nil if it does not look at them
+	Proofs   guard.Proofs // of the token endpoint
 	Now      func() time.Time
 
 	Issuer        string // auth.issuer: the only aud that assertions may have
