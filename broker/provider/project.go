@@ -99,7 +99,9 @@ func (p *projector) object(members map[string]strictjson.Raw, depth int) any {
 			p.cut = true
 			continue
 		}
-		if !p.spend(len(public) + len(`"":null,`)) { // null is the least that may follow
+		written, err := strictjson.Marshal(public)
+		if err != nil || !p.spend(len(written)+len(`:null,`)) { // null is the least that may follow
+			p.cut = true
 			break
 		}
 		projection[public] = p.value(members[name], depth+1)
@@ -127,10 +129,14 @@ func (p *projector) text(text string) any {
 		if err == nil && p.spend(len(data)) {
 			return strictjson.Raw(data)
 		}
-		if err != nil || p.budget < len(`"..."`) {
+		if err != nil || p.budget < len(`""`)+len(ellipsis) {
 			return nil
 		}
-		safe = Cut(safe, max(min(p.budget, len(safe)*3/4), len("...")))
+		if len(safe) <= len(ellipsis) { // and each of its bytes takes several
+			safe = ellipsis
+		} else {
+			safe = Cut(safe, max(min(p.budget, len(safe)*3/4), len(ellipsis)))
+		}
 	}
 }
 

@@ -43,12 +43,13 @@ func TestProject(t *testing.T) {
 func TestProjectIsBounded(t *testing.T) {
 	t.Parallel()
 	for name, result := range map[string]string{
-		"long string":  `{"a":"` + strings.Repeat(`\u0001`, provider.MaxResult) + `"}`,
-		"many members": `{"a":[` + strings.Repeat(`{"b":1},`, provider.MaxResult) + `{}]}`,
-		"long names":   `{"` + strings.Repeat("a", provider.MaxResult) + `":1}`,
-		"long number":  `{"a":` + strings.Repeat("1", 2*provider.MaxResult) + `}`,
-		"deep":         `{"a":` + strings.Repeat("[", 20) + strings.Repeat("]", 20) + `}`,
-		"deepest":      strings.Repeat("[", 1<<20),
+		"long string":                          `{"a":"` + strings.Repeat(`\u0001`, provider.MaxResult) + `"}`,
+		"many members":                         `{"a":[` + strings.Repeat(`{"b":1},`, provider.MaxResult) + `{}]}`,
+		"long names":                           `{"` + strings.Repeat("a", provider.MaxResult) + `":1}`,
+		"a name that grows when it is written": `{"` + strings.Repeat(`\u0001`, provider.MaxResult/2) + `":1}`,
+		"long number":                          `{"a":` + strings.Repeat("1", 2*provider.MaxResult) + `}`,
+		"deep":                                 `{"a":` + strings.Repeat("[", 20) + strings.Repeat("]", 20) + `}`,
+		"deepest":                              strings.Repeat("[", 1<<20),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -86,6 +87,20 @@ func TestBlanked(t *testing.T) {
 	} {
 		if provider.Blanked(name) != want {
 			t.Errorf("%q: want %v", name, want)
+		}
+	}
+}
+
+// A string that takes more than what is left, and cannot be made shorter by a character, must not be tried for ever.
+func TestProjectEndsWhereTheLastCharactersDoNotFit(t *testing.T) {
+	t.Parallel()
+	for _, last := range []string{`\u0001`, `\u0001\u0001\u0001`, `\"\"\"`, `\\`, `\u0001\u0001\u0001\u0001`} {
+		for left := range 40 {
+			result := `["` + strings.Repeat("a", provider.MaxResult-len(`{"items":["",]}`)-left) + `","` + last + `"]`
+			got, _ := provider.Project(strictjson.Raw(result), nil)
+			if len(got) > provider.MaxResult || !got.IsValid() {
+				t.Fatalf("%d bytes, valid %v", len(got), got.IsValid())
+			}
 		}
 	}
 }

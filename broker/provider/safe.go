@@ -83,13 +83,15 @@ func Sanitize(text string, limit int) string {
 	return Cut(strings.Join(strings.Fields(redactStart(text, sanitizeInput)), " "), limit)
 }
 
+// ellipsis stands where something is missing.
+const ellipsis = "…"
+
 // Cut shortens text to at most limit bytes of whole characters, the last of them an ellipsis where something is missing.
 // limit is at least 3.
 func Cut(text string, limit int) string {
 	if len(text) <= limit {
 		return text
 	}
-	const ellipsis = "…"
 	end := limit - len(ellipsis)
 	for end > 0 && !utf8.RuneStart(text[end]) {
 		end--
