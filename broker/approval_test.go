@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 
 	"countersign/broker/approval"
 	"countersign/broker/operation"
+	"countersign/broker/provider"
 )
 
 func approvalCode(err error) approval.Code {
@@ -190,4 +192,31 @@ func TestWatchersHearOfApprovals(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-changed
+}
+
+// A provider that acts only on a person's word must be able to tell it from a policy's, also after a crash.
+func TestAProviderLearnsWhetherAPersonApproved(t *testing.T) {
+	t.Parallel()
+	seen := make(chan provider.Dispatch, 2)
+	spy := custom{name: "test.spy", effect: provider.Keyed, execute: func(ctx context.Context, d provider.Dispatch) provider.Outcome {
+		seen <- d
+		<-ctx.Done()
+		return provider.Unknown(ctx.Err())
+	}}
+	for client, asked := range map[string]bool{"free": false, "asked": true} {
+		b := build(t, filepath.Join(t.TempDir(), "broker.db"), offer(spy))
+		stop := b.start()
+		op := b.submit(client, request("r1", "test.spy", `{}`, `{}`))
+		if asked {
+			b.approve(op)
+		}
+		first := <-seen
+		stop()
+		stop = b.again(nil)
+		second := <-seen
+		stop()
+		if first.ApprovalID != op.ApprovalID || second.ApprovalID != op.ApprovalID || (op.ApprovalID != "") != asked {
+			t.Errorf("%s: %q and %q, want %q", client, first.ApprovalID, second.ApprovalID, op.ApprovalID)
+		}
+	}
 }

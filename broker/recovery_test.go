@@ -69,27 +69,33 @@ func TestTheNextProcessTakesUpWhatWasInterrupted(t *testing.T) {
 		return provider.Succeeded(map[string]bool{"found": true})
 	}
 	ran := provider.Succeeded(map[string]bool{"ran": true})
+	refused := provider.Refused("gone", "There is no such thing.")
 	for name, c := range map[string]struct {
 		effect    provider.Effect
+		then      provider.Outcome // of the second call
 		reconcile func(context.Context, provider.Dispatch) provider.Outcome
 		calls     int64
 		state     operation.State
 		end       string // the result or the code
 	}{
-		"a read runs again":                {provider.Read, nil, 2, operation.Succeeded, `{"ran":true}`},
-		"a keyed change runs again":        {provider.Keyed, nil, 2, operation.Succeeded, `{"ran":true}`},
-		"a change that is found succeeded": {provider.Change, happened, 1, operation.Succeeded, `{"found":true}`},
-		"a change that is not found": {provider.Change, func(context.Context, provider.Dispatch) provider.Outcome {
+		"a read runs again":           {provider.Read, ran, nil, 2, operation.Succeeded, `{"ran":true}`},
+		"a keyed change runs again":   {provider.Keyed, ran, nil, 2, operation.Succeeded, `{"ran":true}`},
+		"a read that is refused then": {provider.Read, refused, nil, 2, operation.Failed, "gone"},
+		// The first call may have taken effect before what it needs was gone.
+		"a keyed change that is refused then":              {provider.Keyed, refused, nil, 2, operation.Failed, operation.CodeOutcomeUnknown},
+		"a keyed change that is refused then and is found": {provider.Keyed, refused, happened, 2, operation.Succeeded, `{"found":true}`},
+		"a change that is found succeeded":                 {provider.Change, ran, happened, 1, operation.Succeeded, `{"found":true}`},
+		"a change that is not found": {provider.Change, ran, func(context.Context, provider.Dispatch) provider.Outcome {
 			return provider.Refused("no_effect", "Nothing there.")
 		}, 1, operation.Failed, operation.CodeNotPerformed},
-		"a change that nobody can look up": {provider.Change, nil, 1, operation.Failed, operation.CodeOutcomeUnknown},
+		"a change that nobody can look up": {provider.Change, ran, nil, 1, operation.Failed, operation.CodeOutcomeUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var calls atomic.Int64
-			var offered provider.Operation = interrupted(c.effect, &calls, ran)
+			var offered provider.Operation = interrupted(c.effect, &calls, c.then)
 			if c.reconcile != nil {
-				l := lookable{interrupted(c.effect, &calls, ran)}
+				l := lookable{interrupted(c.effect, &calls, c.then)}
 				l.reconcile = c.reconcile
 				offered = l
 			}

@@ -33,7 +33,8 @@
 // state, that it was not. So after a crash
 //
 //   - what is approved runs;
-//   - what is executing and is safe to repeat ([provider.Read], [provider.Keyed]) runs again;
+//   - what is executing and is safe to repeat ([provider.Read], [provider.Keyed]) runs again, and a change that is refused
+//     then is looked up, since the refusal says nothing about the earlier call;
 //   - any other that is executing is looked up ([provider.Reconciler]) and never called again;
 //   - what cannot be proven ends as failed with [CodeOutcomeUnknown].
 //

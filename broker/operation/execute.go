@@ -91,7 +91,7 @@ func (s *Service) newTask(r record) task {
 		return t
 	}
 	t.offered, t.descriptor = offered, descriptor
-	t.dispatch = provider.Dispatch{OperationID: r.ID, ClientID: r.ClientID, Operation: r.Name, Plan: content}
+	t.dispatch = provider.Dispatch{OperationID: r.ID, ClientID: r.ClientID, Operation: r.Name, Plan: content, ApprovalID: r.ApprovalID}
 	return t
 }
 
@@ -124,6 +124,7 @@ func usablePlan(r record) (strictjson.Raw, error) {
 // call commits that the operation is dispatched, makes the one call, and records what came of it.
 func (s *Service) call(ctx context.Context, t task, detail string) {
 	s.options.Faults("execute: taken")
+	again := t.State == Executing
 	var ok bool
 	t.record, ok = s.change(ctx, t.record, change{kind: EventDispatched, state: Executing, actor: actorBroker, detail: detail})
 	if !ok {
@@ -135,6 +136,10 @@ func (s *Service) call(ctx context.Context, t task, detail string) {
 	switch {
 	case outcome.Verdict == provider.VerdictSucceeded:
 		s.succeed(ctx, t, outcome, "")
+	case outcome.Verdict == provider.VerdictRefused && again && t.descriptor.Effect != provider.Read:
+		// It is this call that was refused. The one that was interrupted may have taken effect.
+		s.options.Log.Warn("an execution was refused when it was called again", "operation", t.ID, "code", outcome.Code)
+		s.lookUp(ctx, t)
 	case outcome.Verdict == provider.VerdictRefused:
 		s.fail(ctx, t, safeProblem(outcome.Code, outcome.Message))
 	case ctx.Err() != nil:

@@ -92,7 +92,8 @@ type Operation interface {
 	// be done; any other error, that it cannot be found out now.
 	Resolve(ctx context.Context, call Call) (Plan, error)
 	// Execute performs the plan and nothing else. When ctx ends before the provider has answered, the outcome is
-	// [Unknown]. The outcome of a [Read] or [Keyed] operation may be replaced by that of a later call after a crash.
+	// [Unknown]. The outcome of a [Read] or [Keyed] operation may be replaced by that of a later call after a crash, except
+	// that a change which is refused then is looked up: the interrupted call may have taken effect.
 	Execute(ctx context.Context, dispatch Dispatch) Outcome
 }
 
