@@ -365,6 +365,29 @@ func TestALostConfirmationIsRepeatedAndThenRead(t *testing.T) {
 	}
 }
 
+// What is confirmed is known after a crash, however the agent came to it.
+func TestAConfirmationIsRememberedBeforeItIsSent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.agent.Open(t, person)
+	o := w.propose(proposal("exc_1"))
+	w.Before(func(_ http.ResponseWriter, r *http.Request) bool {
+		if strings.HasPrefix(r.URL.Path, "/poppy/operations") {
+			panic(http.ErrAbortHandler)
+		}
+		return false
+	})
+	_, err := w.agent.Operations.Confirm(t.Context(), s, o, approve(t, s.Company, o))
+	if unknown, ok := errors.AsType[*operation.UnknownError](err); !ok || unknown.OperationID != "exc_1" {
+		t.Fatalf("got %v", err)
+	}
+	w.agent.Restart(t)
+	unsettled, err := w.agent.Operations.Unsettled(t.Context(), w.agent.Open(t, person))
+	if err != nil || len(unsettled) != 1 || unsettled[0].OperationID != "exc_1" {
+		t.Errorf("unsettled %+v, %v", unsettled, err)
+	}
+}
+
 // O-6-09: as long as an earlier operation is not final, or may not be, the same action is not proposed again, also after a
 // crash.
 func TestTheSameActionIsNotProposedAgainUntilItIsFinal(t *testing.T) {
