@@ -249,3 +249,25 @@ func TestApprovalsExpireWithoutPolling(t *testing.T) {
 		}
 	})
 }
+
+// What a provider says about time may be anything, and must not keep the approvals of others from expiring.
+func TestAPlanThatWasOverLongAgoExpiresAndHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	for _, past := range []time.Time{time.Unix(0, 0), time.UnixMilli(-1), time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC)} {
+		ends := []time.Time{past, time.Now().Add(50 * time.Millisecond)}
+		b := setup(t, offer(custom{
+			name: "test.past", effect: provider.Change,
+			resolve: func(_ context.Context, call provider.Call) (provider.Plan, error) {
+				return provider.Plan{Content: call.Target, ExpiresAt: ends[strings.Count(string(call.Target), "late")]}, nil
+			},
+			execute: func(context.Context, provider.Dispatch) provider.Outcome { return provider.Succeeded(nil) },
+		}))
+		over := b.submit("asked", request("r1", "test.past", `{}`, `{}`))
+		other := b.submit("asked", request("r2", "test.past", `{"text":"late"}`, `{}`))
+		for _, id := range []string{over.ID, other.ID} {
+			if op, err := b.Operations.Wait(t.Context(), "asked", id, 1, 5*time.Second); err != nil || op.State != operation.Expired {
+				t.Errorf("%v: %+v, %v", past, op.State, err)
+			}
+		}
+	}
+}

@@ -213,11 +213,11 @@ const (
 // expire closes what is due and returns how long there is nothing to do.
 func (s *Service) expire(ctx context.Context) time.Duration {
 	for {
-		deadline, err := nearest(ctx, s.options.DB)
+		deadline, found, err := nearest(ctx, s.options.DB)
 		now := s.options.Now()
 		switch {
 		case err != nil:
-		case deadline.IsZero():
+		case !found:
 			return idle
 		case now.Before(deadline):
 			return min(deadline.Sub(now), idle)

@@ -124,12 +124,12 @@ func due(tx *database.Tx, now time.Time, limit int) (found []stored, err error) 
 	return found, err
 }
 
-// nearest returns the next deadline, zero if there is none.
-func nearest(ctx context.Context, db *database.DB) (time.Time, error) {
-	var deadline int64
-	err := db.QueryRow(ctx, "SELECT expires_at FROM approval WHERE state = 'pending' ORDER BY expires_at LIMIT 1").Scan(&deadline)
+// nearest returns the next deadline, and false if there is none.
+func nearest(ctx context.Context, db *database.DB) (deadline time.Time, found bool, err error) {
+	var millis int64
+	err = db.QueryRow(ctx, "SELECT expires_at FROM approval WHERE state = 'pending' ORDER BY expires_at LIMIT 1").Scan(&millis)
 	if errors.Is(err, database.ErrNoRows) {
-		return time.Time{}, nil
+		return time.Time{}, false, nil
 	}
-	return database.Time(deadline), err
+	return database.Time(millis), err == nil, err
 }

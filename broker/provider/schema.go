@@ -103,7 +103,8 @@ func flatten(faults []Fault, invalid *jsonschema.ValidationError) []Fault {
 	}
 	place := pointer(invalid.InstanceLocation)
 	if unknown, ok := invalid.ErrorKind.(*kind.AdditionalProperties); ok {
-		for _, name := range unknown.Properties {
+		slices.Sort(unknown.Properties) // there may be very many
+		for _, name := range unknown.Properties[:min(len(unknown.Properties), maxFaults)] {
 			faults = append(faults, Fault{place + pointer([]string{name}), "is not a known member"})
 		}
 		return faults
