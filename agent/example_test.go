@@ -33,7 +33,7 @@ func Example() {
 	if err != nil {
 		log.Panic(err)
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 
 	ctx := context.Background()
 	a, err := agent.New(ctx, agent.Options{
@@ -46,7 +46,7 @@ func Example() {
 	if err != nil {
 		log.Panic(err)
 	}
-	defer a.Close()
+	defer func() { _ = a.Close() }()
 	company.trust(a) // it reads the keys where a.Identity publishes them
 
 	outdoor, err := a.Discovery.Resolve(ctx, "outdoor.example")

@@ -3,6 +3,7 @@ package conversation
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -33,9 +34,7 @@ func (c *Conversation) Read(ctx context.Context, cursor string, wait time.Durati
 		return Page{}, err
 	}
 	own := request.URL.Query()
-	for name, values := range query {
-		own[name] = values
-	}
+	maps.Copy(own, query)
 	request.URL.RawQuery = own.Encode()
 	response, err := c.do(request, session.Bounds{MaxBytes: poppy.MaxPageBytes, Timeout: wait + readTimeout})
 	if err != nil {

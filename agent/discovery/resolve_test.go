@@ -177,27 +177,45 @@ func TestDocumentsThatCannotBeTrustedAreRefused(t *testing.T) {
 			w.document["organization"] = object{"name": "Other", "domain": "other.example"}
 		}, discovery.CheckHost, []string{`"other.example"`, `"outdoor.example"`}},
 		// P-3.2-17
-		"issuer with a last slash": {func(w *world) { w.metadata["issuer"] = "https://auth.outdoor.example/" },
-			discovery.CheckIssuer, []string{`"https://auth.outdoor.example"`, `"https://auth.outdoor.example/"`}},
-		"issuer in other case": {func(w *world) { w.metadata["issuer"] = "https://AUTH.outdoor.example" },
-			discovery.CheckIssuer, []string{`"https://AUTH.outdoor.example"`}},
-		"issuer with its port": {func(w *world) { w.metadata["issuer"] = "https://auth.outdoor.example:443" },
-			discovery.CheckIssuer, []string{`"https://auth.outdoor.example:443"`}},
+		"issuer with a last slash": {
+			func(w *world) { w.metadata["issuer"] = "https://auth.outdoor.example/" },
+			discovery.CheckIssuer,
+			[]string{`"https://auth.outdoor.example"`, `"https://auth.outdoor.example/"`},
+		},
+		"issuer in other case": {
+			func(w *world) { w.metadata["issuer"] = "https://AUTH.outdoor.example" },
+			discovery.CheckIssuer,
+			[]string{`"https://AUTH.outdoor.example"`},
+		},
+		"issuer with its port": {
+			func(w *world) { w.metadata["issuer"] = "https://auth.outdoor.example:443" },
+			discovery.CheckIssuer,
+			[]string{`"https://auth.outdoor.example:443"`},
+		},
 		// P-3.2-18, P-3-11
 		"no protected_resources": {func(w *world) { delete(w.metadata, "protected_resources") }, discovery.CheckMetadata, []string{"protected_resources"}},
-		"domain not listed": {func(w *world) { w.metadata["protected_resources"] = []string{"https://other.example"} },
-			discovery.CheckListed, []string{`"https://outdoor.example"`}},
+		"domain not listed": {
+			func(w *world) { w.metadata["protected_resources"] = []string{"https://other.example"} },
+			discovery.CheckListed,
+			[]string{`"https://outdoor.example"`},
+		},
 		// P-3.2-19, P-3.2-20
-		"listed with a slash": {func(w *world) { w.metadata["protected_resources"] = []string{"https://outdoor.example/"} },
-			discovery.CheckListed, []string{`"https://outdoor.example/"`, `"https://outdoor.example"`}},
+		"listed with a slash": {
+			func(w *world) { w.metadata["protected_resources"] = []string{"https://outdoor.example/"} },
+			discovery.CheckListed,
+			[]string{`"https://outdoor.example/"`, `"https://outdoor.example"`},
+		},
 		"listed with a path": {func(w *world) { w.metadata["protected_resources"] = []string{"https://outdoor.example/x"} }, discovery.CheckListed, nil},
 		"listed with a port": {func(w *world) { w.metadata["protected_resources"] = []string{"https://outdoor.example:443"} }, discovery.CheckListed, nil},
 		"listed as HTTPS://": {func(w *world) { w.metadata["protected_resources"] = []string{"HTTPS://outdoor.example"} }, discovery.CheckListed, nil},
 		"a bare domain":      {func(w *world) { w.metadata["protected_resources"] = []string{"outdoor.example"} }, discovery.CheckListed, nil},
 		// P-3-19: http is never used
 		"http issuer": {func(w *world) { w.document["auth"] = object{"issuer": "http://auth.outdoor.example"} }, discovery.CheckDocument, []string{"auth.issuer"}},
-		"http token endpoint": {func(w *world) { w.metadata["token_endpoint"] = "http://auth.outdoor.example/token" },
-			discovery.CheckMetadata, []string{"token_endpoint"}},
+		"http token endpoint": {
+			func(w *world) { w.metadata["token_endpoint"] = "http://auth.outdoor.example/token" },
+			discovery.CheckMetadata,
+			[]string{"token_endpoint"},
+		},
 		"http API": {func(w *world) {
 			w.document["apis"] = []any{object{"type": "openapi", "url": "http://api.outdoor.example/openapi.json"}}
 		}, discovery.CheckDocument, []string{"apis[0].url"}},

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -339,9 +340,7 @@ func TestOneIssuerIsOneCompanyWhateverItsDomains(t *testing.T) {
 	w.Metadata["protected_resources"] = []string{"https://" + fakecompany.Domain, "https://outdoor-two.example"}
 	w.Handle("GET outdoor-two.example"+poppy.DocumentPath, func(rw http.ResponseWriter, _ *http.Request) {
 		document := map[string]any{}
-		for name, value := range w.Document {
-			document[name] = value
-		}
+		maps.Copy(document, w.Document)
 		document["organization"] = map[string]any{"name": "Outdoor Two", "domain": "outdoor-two.example"}
 		document["apis"] = []any{map[string]any{"type": "openapi", "url": "https://api.outdoor.example/two.json"}}
 		fakecompany.WriteJSON(rw, 200, document)
@@ -532,9 +531,7 @@ func TestTokenAnswersThatBreakTheProtocolAreRefused(t *testing.T) {
 					return false
 				}
 				answer := map[string]any{"access_token": "t", "token_type": "DPoP", "expires_in": 60, "scope": "", "session_id": "s"}
-				for field, value := range change {
-					answer[field] = value
-				}
+				maps.Copy(answer, change)
 				fakecompany.WriteJSON(rw, 200, answer)
 				return true
 			})

@@ -357,13 +357,13 @@ func TestSecretsStayIn(t *testing.T) {
 	w.signIn(t, s, "pat_marker")
 	mustCall(t, s, api, fakecompany.OrdersURL+"?page=2")
 	mustCall(t, s, bearerMCP, fakecompany.BearerMCPURL)
-	var failures []error
+	var failures []string
 	fail := func(err error) {
 		if err == nil {
 			t.Error("that was to fail")
 			return
 		}
-		failures = append(failures, err, fmt.Errorf("%+v %#v", err, err))
+		failures = append(failures, err.Error(), fmt.Sprintf("%+v %#v", err, err))
 	}
 	_, err := call(t, s, api, "https://unknown.invalid/orders")
 	fail(err)
@@ -401,9 +401,9 @@ func TestSecretsStayIn(t *testing.T) {
 		if strings.Contains(w.agent.Log.String(), marker) {
 			t.Errorf("%q is in the log: %s", marker, w.agent.Log)
 		}
-		for _, err := range failures {
-			if strings.Contains(err.Error(), marker) {
-				t.Errorf("%q is in the error %s", marker, err)
+		for _, text := range failures {
+			if strings.Contains(text, marker) {
+				t.Errorf("%q is in the error %s", marker, text)
 			}
 		}
 		if strings.Contains(w.agent.VaultBytes(t), marker) {

@@ -3,7 +3,6 @@ package fakecompany
 import (
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"os"
@@ -17,6 +16,7 @@ import (
 	"countersign/agent"
 	"countersign/agent/discovery"
 	"countersign/agent/session"
+	"countersign/internal/strictjson"
 )
 
 // Clock is the time of both sides: the real one, plus what a test has advanced it by.
@@ -161,7 +161,7 @@ func Claims(t testing.TB, jwt string) (header, payload map[string]any) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := json.Unmarshal(data, into); err != nil {
+		if err := strictjson.Unmarshal(data, into); err != nil {
 			t.Fatal(err)
 		}
 	}

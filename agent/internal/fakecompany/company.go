@@ -2,9 +2,9 @@ package fakecompany
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -17,10 +17,13 @@ import (
 	"countersign/assertion"
 	"countersign/dpop"
 	"countersign/internal/secret"
+	"countersign/internal/strictjson"
 	"countersign/poppy"
 )
 
 // Where the fake Company is.
+//
+//nolint:gosec // these are URLs
 const (
 	Domain = "outdoor.example"
 	Name   = "Outdoor"
@@ -213,11 +216,9 @@ func Refuse(w http.ResponseWriter, surface poppy.Surface, e *poppy.Error) {
 	if err != nil {
 		panic(err)
 	}
-	for name, values := range header {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), header)
 	w.WriteHeader(status)
-	_, _ = w.Write(body)
+	_, _ = w.Write(body) //nolint:gosec // JSON for tests
 }
 
 // token is the token endpoint: client, proof, grant, in this order.
@@ -395,7 +396,7 @@ func (c *Company) admit(w http.ResponseWriter, r *http.Request, resource string)
 func WriteJSON(w http.ResponseWriter, status int, v any) { writeJSON(w, status, v) }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {
-	data, err := json.Marshal(v)
+	data, err := strictjson.Marshal(v)
 	if err != nil {
 		panic(err)
 	}
