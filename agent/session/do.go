@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
+	"strings"
 
 	"countersign/agent/discovery"
 	"countersign/dpop"
@@ -23,6 +25,9 @@ import (
 func (s *Session) Do(request *http.Request, to discovery.Endpoint, bounds Bounds) (*Response, error) {
 	if request.Body != nil && request.Body != http.NoBody && request.GetBody == nil {
 		return nil, errors.New("the request's body cannot be sent again: make it of a bytes.Reader or strings.Reader")
+	}
+	if to.Kind != discovery.OpenAPI && !below(request.URL, to.URL) { // where an API is, its description says (6)
+		return nil, fmt.Errorf("the request is not for the %s endpoint of %s, so it gets no token for it", to.Kind, s.Company.Domain)
 	}
 	in := s.ID()
 	response, used, err := s.do(request, to, bounds, in, secret.Text{})
@@ -83,4 +88,14 @@ func (s *Session) authorize(request *http.Request, t token, nonce string) (*http
 	}
 	sent.Header.Set(dpop.Header, proof)
 	return sent, nil
+}
+
+// below tells whether a URL is an endpoint or something below it.
+func below(u *url.URL, endpoint string) bool {
+	base, err := url.Parse(endpoint)
+	if err != nil || u.Scheme != base.Scheme || u.Host != base.Host {
+		return false
+	}
+	path, root := u.EscapedPath(), strings.TrimSuffix(base.EscapedPath(), "/")
+	return path == base.EscapedPath() || strings.HasPrefix(path, root+"/")
 }

@@ -3,7 +3,7 @@
 //
 // [Service.Open] returns a User's [Session] at a Company, and [Session.Do] sends a request in it. That is all that most
 // callers need: tokens, proofs, nonces and limits are kept right behind it. All requests that carry a token, a proof or an
-// assertion, of whatever room, leave through one function ([wire.send]), which follows no redirect.
+// assertion, of whatever room, leave through one function, which follows no redirect.
 package session
 
 import (

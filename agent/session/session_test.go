@@ -553,6 +553,16 @@ func TestRequestsThatMayNotBeSentWithATokenAreRefused(t *testing.T) {
 			t.Errorf("%s was sent", target)
 		}
 	}
+	// A token is for its endpoint; only an API is wherever its description says.
+	conversations, _ := s.Company.Endpoint(discovery.Conversations)
+	for to, target := range map[*discovery.Endpoint]string{
+		&conversations: "https://api.outdoor.example/poppy/conversations-of-others", &mcp: fakecompany.OrdersURL,
+		&bearerMCP: fakecompany.MCPURL,
+	} {
+		if _, err := call(t, s, *to, target); err == nil {
+			t.Errorf("%s got the token for %s", target, to.URL)
+		}
+	}
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, fakecompany.OrdersURL, onlyReader{strings.NewReader("x")})
 	if err != nil {
 		t.Fatal(err)
