@@ -18,7 +18,7 @@ func normalizeURL(raw string) (string, error) {
 	if u.Scheme != "https" {
 		return "", errors.New("not an https URL")
 	}
-	if u.Host == "" || u.User != nil {
+	if u.Hostname() == "" || u.User != nil {
 		return "", errors.New("a URL without a host, or with credentials")
 	}
 	host := strings.ToLower(u.Host)

@@ -33,7 +33,7 @@ func TestNormalizeURL(t *testing.T) {
 			t.Errorf("%s: got %s, %v; want %s", raw, got, err, want)
 		}
 	}
-	for _, raw := range []string{"", "/orders", "api.outdoor.example/orders", "http://api.outdoor.example/", "https:/orders", "https:///orders", "https://a@api.outdoor.example/", "https://api.outdoor.example/%zz", "https://api.outdoor.example/\n", "wss://api.outdoor.example/"} {
+	for _, raw := range []string{"", "/orders", "api.outdoor.example/orders", "http://api.outdoor.example/", "https:/orders", "https:///orders", "https://:", "https://:443/orders", "https://a@api.outdoor.example/", "https://api.outdoor.example/%zz", "https://api.outdoor.example/\n", "wss://api.outdoor.example/"} {
 		if got, err := normalizeURL(raw); err == nil || got != "" {
 			t.Errorf("%q: got %s", raw, got)
 		}
