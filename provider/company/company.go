@@ -49,9 +49,11 @@ type companies struct {
 // The codes of refusals, beside those of the protocol, which are passed on as they are.
 const (
 	codeUnusable         = "company_unusable"  // the Company's documents cannot be used
-	codeSilent           = "company_silent"    // no answer
+	codeSilent           = "company_silent"    // it could not be reached, so nothing was sent
+	codeRefused          = "company_refused"   // it refused with a code that the protocol does not know
 	codeTermsChanged     = "terms_changed"     // the terms are not those that were approved
 	codeNotProposed      = "not_proposed"      // it can no longer be confirmed
+	codeNotShown         = "terms_not_shown"   // a person cannot be shown all of the terms
 	codeApprovalRequired = "approval_required" // policy let it run without a person
 	codeNotCompleted     = "company_not_done"  // the Company says that it did not complete it
 	codeBroken           = "company_broken"    // the Company broke the protocol
@@ -119,6 +121,9 @@ func readInput(call provider.Call) (input, error) {
 		return input{}, &provider.Error{Code: codeInvalid, Message: "The target's company is not a domain: " + err.Error()}
 	}
 	in.Company = domain
+	if in.Operation != "" && !poppy.ValidOperationID(in.Operation) {
+		return input{}, &provider.Error{Code: codeInvalid, Message: "The target's operation is not an operation ID."}
+	}
 	return in, nil
 }
 
@@ -155,7 +160,7 @@ func (s simple) Resolve(_ context.Context, call provider.Call) (provider.Plan, e
 		return provider.Plan{}, err
 	}
 	presentation := provider.Presentation{
-		Title: s.descriptor.Title + ": " + in.Company, Summary: s.summary(in), Details: []provider.Detail{{Label: "Company", Value: in.Company}},
+		Title: s.descriptor.Title + ": " + shortDomain(in.Company), Summary: s.summary(in), Details: []provider.Detail{{Label: "Company", Value: in.Company}},
 	}
 	if in.Text != "" {
 		presentation.Details = append(presentation.Details, provider.Detail{Label: "Text", Value: in.Text})
@@ -172,24 +177,40 @@ func (s simple) Execute(ctx context.Context, d provider.Dispatch) provider.Outco
 	return s.execute(ctx, d, request)
 }
 
-// inSession gives an execution the person's Session at the Company.
-func (p *companies) inSession(execute func(context.Context, *session.Session, provider.Dispatch, input) provider.Outcome) func(context.Context, provider.Dispatch, input) provider.Outcome {
+// inSession gives an execution the person's Session at the Company, if that offers kind.
+func (p *companies) inSession(kind discovery.Kind, execute func(context.Context, *session.Session, provider.Dispatch, input) provider.Outcome) func(context.Context, provider.Dispatch, input) provider.Outcome {
 	return func(ctx context.Context, d provider.Dispatch, request input) provider.Outcome {
-		in, err := p.session(ctx, request.Company)
+		in, err := p.session(ctx, request.Company, kind)
 		if err != nil {
-			return outcome(err)
+			return unsent(ctx, err)
 		}
 		return execute(ctx, in, d, request)
 	}
 }
 
-// session opens the person's Session at a Company.
-func (p *companies) session(ctx context.Context, domain string) (*session.Session, error) {
+// session opens the person's Session at a Company that offers kind. A domain that leads to another one is refused: policy
+// has decided about the domain that was asked for.
+func (p *companies) session(ctx context.Context, domain string, kind discovery.Kind) (*session.Session, error) {
 	company, err := p.agent.Discovery.Resolve(ctx, domain)
 	if err != nil {
 		return nil, err
 	}
+	if company.Domain != domain {
+		return nil, &provider.Error{Code: codeUnusable, Message: domain + " leads to " + company.Domain + ". Name that domain instead."}
+	}
+	if _, offered := company.Endpoint(kind); !offered {
+		return nil, &provider.Error{Code: codeUnsupported, Message: fmt.Sprintf("%s offers no %s.", domain, kind)}
+	}
 	return p.agent.Sessions.Open(ctx, company, session.Which{Person: p.person})
+}
+
+// unsent says what an error means that came before anything was sent which could have an effect.
+func unsent(ctx context.Context, err error) provider.Outcome {
+	o := outcome(err)
+	if o.Verdict == provider.VerdictUnknown && ctx.Err() == nil {
+		return provider.Refused(codeSilent, "The Company could not be reached, so nothing was done. Submit it again, with a new request ID, if it is still wanted.")
+	}
+	return o
 }
 
 // outcome says what an error of the agent means for the operation. Only what the Company or the agent itself refused is
@@ -218,11 +239,13 @@ func refusalOf(err error) (*provider.Error, bool) {
 	if limited, ok := errors.AsType[*session.RateLimitedError](err); ok {
 		return &provider.Error{Code: codeLimited, Message: limited.Error()}, true
 	}
-	if different, ok := errors.AsType[*operation.DifferentTermsError](err); ok {
-		return &provider.Error{Code: codeBroken, Message: different.Error()}, true
-	}
 	if refused, ok := errors.AsType[*poppy.Error](err); ok && refused.HTTPStatus < 500 {
-		return &provider.Error{Code: string(refused.Code), Message: "The Company refused with " + string(refused.Code) + "."}, true
+		// Only fixed texts, since everything else in it is the Company's.
+		meaning := (&poppy.Error{Code: refused.Code}).Meaning()
+		if meaning == "" {
+			return &provider.Error{Code: codeRefused, Message: fmt.Sprintf("The Company refused with HTTP status %d.", refused.HTTPStatus)}, true
+		}
+		return &provider.Error{Code: string(refused.Code), Message: "The Company refused. " + meaning}, true
 	}
 	return nil, false
 }
@@ -267,40 +290,52 @@ func (p *companies) discover() provider.Operation {
 	}
 }
 
-// operationView is an operation of a Company as a model sees it.
+// operationView is an operation of a Company as a model sees it. What the Company wrote is a quotation.
 type operationView struct {
 	Company              string               `json:"company"`
 	Operation            string               `json:"operation"`
 	Revision             int64                `json:"revision"`
 	State                poppy.OperationState `json:"state"`
 	Summary              quote.Text           `json:"summary"`
-	Terms                poppy.Object         `json:"terms,omitzero"`
+	Terms                quote.Text           `json:"terms,omitzero"` // JSON
 	ExpiresAt            poppy.Time           `json:"expires_at,omitzero"`
 	UserApprovalRequired bool                 `json:"user_approval_required"`
 	Outcome              quote.Text           `json:"outcome,omitzero"`
-	OutcomeData          poppy.Object         `json:"outcome_data,omitzero"`
+	OutcomeData          quote.Text           `json:"outcome_data,omitzero"` // JSON
 }
 
 func view(company discovery.Company, o poppy.Operation) operationView {
 	v := operationView{
 		Company: company.Domain, Operation: o.OperationID, Revision: o.Revision, State: o.State,
-		Summary: quote.New(company.Domain, o.Summary), Terms: o.Terms, UserApprovalRequired: o.UserApprovalRequired,
+		Summary: quote.New(company.Domain, o.Summary), Terms: quoted(company.Domain, o.Terms), UserApprovalRequired: o.UserApprovalRequired,
 		Outcome: operation.Outcome(company, o),
 	}
 	if o.State == poppy.OperationProposed {
 		v.ExpiresAt = o.ExpiresAt
 	}
 	if o.Result != nil {
-		v.OutcomeData = o.Result.Data
+		v.OutcomeData = quoted(company.Domain, o.Result.Data)
 	}
 	return v
+}
+
+// quoted is an object that a Company wrote, as a quotation of its JSON: names and values can say anything.
+func quoted(author string, object poppy.Object) quote.Text { return quote.New(author, string(object)) }
+
+// shortDomain is a domain for a title. Its end tells whose it is, so a long one loses its beginning.
+func shortDomain(domain string) string {
+	const longest = 80
+	if len(domain) <= longest {
+		return domain
+	}
+	return "…" + domain[len(domain)-longest:]
 }
 
 // settled is the outcome that an operation's state at the Company stands for.
 func settled(company discovery.Company, o poppy.Operation) provider.Outcome {
 	switch o.State {
 	case poppy.OperationFailed, poppy.OperationCancelled, poppy.OperationExpired:
-		return provider.Refused(codeNotCompleted, fmt.Sprintf("%s says that the operation is %s. %s", company.Domain, o.State, operation.Outcome(company, o)))
+		return provider.Refused(codeNotCompleted, fmt.Sprintf("%s says that the operation is %s, in its own words: %q", company.Domain, o.State, operation.Outcome(company, o).Verbatim()))
 	default:
 		return provider.Succeeded(view(company, o))
 	}

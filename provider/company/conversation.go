@@ -1,18 +1,27 @@
 package company
 
 import (
+	"cmp"
 	"context"
 	"time"
 
 	"countersign/agent/conversation"
+	"countersign/agent/discovery"
 	"countersign/agent/quote"
 	"countersign/agent/session"
 	"countersign/broker/provider"
+	"countersign/internal/strictjson"
 	"countersign/poppy"
 )
 
-// readMargin is what is kept of a call's time for the request itself when it waits for a reply.
-const readMargin = 5 * time.Second
+const (
+	// readMargin is what is kept of a call's time for the request itself when it waits for a reply.
+	readMargin = 5 * time.Second
+	// readPause is between two reads of a Company that does not hold its answer until there is something.
+	readPause = time.Second
+	// maxEvents bounds the events of one result, in bytes of JSON, so that none of them is cut off. The cursor leads to the rest.
+	maxEvents = provider.MaxResult / 2
+)
 
 func (p *companies) start() provider.Operation {
 	return simple{
@@ -23,12 +32,12 @@ func (p *companies) start() provider.Operation {
 			Target: closed(`"company"`, companySchema), Arguments: closed(`"text"`, textSchema, humanSchema, waitSchema),
 		},
 		summary: func(in input) string { return "Say to " + in.Company + ": " + in.Text },
-		execute: p.inSession(func(ctx context.Context, in *session.Session, d provider.Dispatch, request input) provider.Outcome {
+		execute: p.inSession(discovery.Conversations, func(ctx context.Context, in *session.Session, d provider.Dispatch, request input) provider.Outcome {
 			c, _, err := p.agent.Conversations.Start(ctx, in, draft(d, request))
 			if err != nil {
 				return outcome(err)
 			}
-			return p.events(ctx, in, c, "", request.wait())
+			return p.reply(ctx, in, c, "", request.wait())
 		}),
 	}
 }
@@ -44,7 +53,7 @@ func (p *companies) send() provider.Operation {
 				`"cursor":{"type":"string","maxLength":256,"description":"the cursor of the last read; from the beginning when left out"}`),
 		},
 		summary: func(in input) string { return "Say to " + in.Company + ": " + in.Text },
-		execute: p.inSession(func(ctx context.Context, in *session.Session, d provider.Dispatch, request input) provider.Outcome {
+		execute: p.inSession(discovery.Conversations, func(ctx context.Context, in *session.Session, d provider.Dispatch, request input) provider.Outcome {
 			c, err := p.agent.Conversations.Open(ctx, in, request.Conversation)
 			if err == nil {
 				_, err = c.Send(ctx, draft(d, request))
@@ -52,7 +61,7 @@ func (p *companies) send() provider.Operation {
 			if err != nil {
 				return outcome(err)
 			}
-			return p.events(ctx, in, c, request.Cursor, request.wait())
+			return p.reply(ctx, in, c, request.Cursor, request.wait())
 		}),
 	}
 }
@@ -68,12 +77,16 @@ func (p *companies) read() provider.Operation {
 				`"cursor":{"type":"string","maxLength":256,"description":"the cursor of the last read; from the beginning when left out"}`),
 		},
 		summary: func(in input) string { return "Read the conversation with " + in.Company + "." },
-		execute: p.inSession(func(ctx context.Context, in *session.Session, _ provider.Dispatch, request input) provider.Outcome {
+		execute: p.inSession(discovery.Conversations, func(ctx context.Context, in *session.Session, _ provider.Dispatch, request input) provider.Outcome {
 			c, err := p.agent.Conversations.Open(ctx, in, request.Conversation)
 			if err != nil {
 				return outcome(err)
 			}
-			return p.events(ctx, in, c, request.Cursor, request.wait())
+			result, err := p.events(ctx, in, c, request.Cursor, request.wait())
+			if err != nil && len(result.Events) == 0 {
+				return outcome(err)
+			}
+			return provider.Succeeded(result)
 		}),
 	}
 }
@@ -95,7 +108,7 @@ type eventView struct {
 	From      string          `json:"from,omitempty"` // the Company's domain, or us
 	Sender    poppy.Sender    `json:"sender,omitempty"`
 	Text      quote.Text      `json:"text,omitzero"`
-	Data      poppy.Object    `json:"data,omitzero"`
+	Data      quote.Text      `json:"data,omitzero"` // JSON
 	Operation *operationView  `json:"operation,omitzero"`
 	Status    poppy.Status    `json:"status,omitempty"`
 	Responder poppy.Responder `json:"responder,omitempty"`
@@ -103,53 +116,78 @@ type eventView struct {
 	Scopes    poppy.Scopes    `json:"scopes,omitempty"`
 }
 
-// events reads a conversation from a cursor on, until the Company has nothing more to say or the time to wait is over. A
-// message that was sent has been taken, so failing to read what follows is not failing to send.
-func (p *companies) events(ctx context.Context, in *session.Session, c *conversation.Conversation, cursor string, wait time.Duration) provider.Outcome {
-	result := struct {
-		Company      string          `json:"company"`
-		Conversation string          `json:"conversation"`
-		Events       []eventView     `json:"events"`
-		Cursor       string          `json:"cursor"`
-		Status       poppy.Status    `json:"status"`
-		Responder    poppy.Responder `json:"responder"`
-		Incomplete   bool            `json:"incomplete,omitzero"` // more can be read from the cursor on
-	}{Company: in.Company.Domain, Conversation: c.ID(), Events: []eventView{}, Cursor: cursor}
+// eventsView is a part of a conversation as a model sees it.
+type eventsView struct {
+	Company      string          `json:"company"`
+	Conversation string          `json:"conversation"`
+	Events       []eventView     `json:"events"`
+	Cursor       string          `json:"cursor"`
+	Status       poppy.Status    `json:"status"`
+	Responder    poppy.Responder `json:"responder"`
+	Incomplete   bool            `json:"incomplete,omitzero"` // more can be read from the cursor on
+}
+
+// reply is the outcome of a message that was sent, with what follows it. The Company has taken the message, so failing to read
+// what follows is not failing to send.
+func (p *companies) reply(ctx context.Context, in *session.Session, c *conversation.Conversation, cursor string, wait time.Duration) provider.Outcome {
+	result, _ := p.events(ctx, in, c, cursor, wait) // which says itself that it is incomplete
+	return provider.Succeeded(result)
+}
+
+// events reads a conversation from a cursor on, until the Company has nothing more to say, the result is full, or the time to
+// wait is over. With an error it returns what it had read before.
+func (p *companies) events(ctx context.Context, in *session.Session, c *conversation.Conversation, cursor string, wait time.Duration) (eventsView, error) {
+	result := eventsView{Company: in.Company.Domain, Conversation: c.ID(), Events: []eventView{}, Cursor: cursor, Incomplete: true}
 	end := time.Now().Add(wait)
 	if limit, ok := ctx.Deadline(); ok && limit.Add(-readMargin).Before(end) {
 		end = limit.Add(-readMargin)
 	}
-	for {
+	for size := 0; ; {
+		began := time.Now()
 		page, err := c.Read(ctx, result.Cursor, max(0, time.Until(end)))
 		if err != nil {
-			if len(result.Events) == 0 {
-				return outcome(err)
-			}
-			result.Incomplete = true
-			return provider.Succeeded(result)
+			return result, err
 		}
+		result.Status, result.Responder = page.State.Status, page.State.Responder
 		for _, event := range page.Events {
-			result.Events = append(result.Events, p.event(in, event))
+			shown := p.event(in, event)
+			written, err := strictjson.Marshal(shown)
+			if err != nil {
+				return result, err
+			}
+			if size += len(written) + 1; size > maxEvents && len(result.Events) > 0 {
+				return result, nil
+			}
+			result.Events = append(result.Events, shown)
+			result.Cursor = event.ID // which is a cursor too (7.5)
 		}
-		result.Cursor, result.Status, result.Responder = page.Cursor, page.State.Status, page.State.Responder
+		result.Cursor = cmp.Or(page.Cursor, result.Cursor)
+		goesOn := page.HasMore || page.State.Status == poppy.StatusWorking
 		switch {
-		case page.HasMore:
-		case page.State.Status != poppy.StatusWorking && len(result.Events) > 0, !time.Now().Before(end):
-			result.Incomplete = page.State.Status == poppy.StatusWorking
-			return provider.Succeeded(result)
+		case !time.Now().Before(end), !goesOn && len(result.Events) > 0:
+			result.Incomplete = goesOn
+			return result, nil
+		case len(page.Events) == 0 && time.Since(began) < readPause:
+			select {
+			case <-time.After(min(readPause, time.Until(end))):
+			case <-ctx.Done():
+				return result, ctx.Err()
+			}
 		}
 	}
 }
 
 func (p *companies) event(in *session.Session, event conversation.Event) eventView {
+	company := in.Company.Domain
 	v := eventView{
 		ID: event.ID, Type: event.Type, Status: event.State.Status, Responder: event.State.Responder,
 		Reason: event.Reason, Scopes: event.Scopes,
 	}
 	if m := event.Message; m != nil {
-		v.From, v.Sender, v.Text, v.Data = in.Company.Domain, m.Sender, m.Text, m.Data
-		if m.Role == poppy.RoleUser {
-			v.From = "us"
+		v.From, v.Sender, v.Text, v.Data = company, m.Sender, m.Text, quoted(company, m.Data)
+		if m.Role == poppy.RoleUser { // it is the Company that tells what we said
+			author := company + ", as our words"
+			v.From, v.Text, v.Data = "us", quote.New(author, m.Text.Verbatim()), quoted(author, m.Data)
 		}
 		if m.Operation != nil {
 			shown := view(in.Company, *m.Operation)
