@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -213,11 +214,11 @@ func tomlList(texts []string) string {
 	if len(texts) == 0 {
 		return "[]"
 	}
-	list := "[\n"
+	var list strings.Builder
 	for _, text := range texts {
-		list += "  " + tomlString(text) + ",\n"
+		list.WriteString("  " + tomlString(text) + ",\n")
 	}
-	return list + "]"
+	return "[\n" + list.String() + "]"
 }
 
 func newAgentServe(t *terminal, open func(*cobra.Command) (*agentSide, error)) *cobra.Command {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -172,8 +173,8 @@ func (b *brokerSide) providers(ctx context.Context, t *terminal) ([]provider.Ope
 // close closes what was opened, the last first.
 func (b *brokerSide) close() error {
 	var all []error
-	for i := len(b.closers) - 1; i >= 0; i-- {
-		all = append(all, b.closers[i]())
+	for _, closer := range slices.Backward(b.closers) {
+		all = append(all, closer())
 	}
 	return errors.Join(all...)
 }

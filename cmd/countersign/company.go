@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -230,18 +231,17 @@ func (h hostConfig) check(f *config.File) error {
 
 // scriptProblems puts the problems of a script at their lines.
 func scriptProblems(f *config.File, prefix string, err error) []error {
-	if p, ok := errors.AsType[script.Problem](err); ok && err == error(p) {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // the parts of errors.Join, not one in a chain
+		var all []error
+		for _, part := range joined.Unwrap() {
+			all = append(all, scriptProblems(f, prefix, part)...)
+		}
+		return all
+	}
+	if p, ok := errors.AsType[script.Problem](err); ok {
 		return []error{f.Problem(prefix+"."+p.Field, p.What, p.Fix)}
 	}
-	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // the parts of errors.Join, not one in a chain
-	if !ok {
-		return []error{f.Problem(prefix, err.Error(), "")}
-	}
-	var all []error
-	for _, part := range joined.Unwrap() {
-		all = append(all, scriptProblems(f, prefix, part)...)
-	}
-	return all
+	return []error{f.Problem(prefix, err.Error(), "")}
 }
 
 // open opens one Company with a database of its own.
@@ -286,8 +286,8 @@ func (h *host) open(ctx context.Context, i int, state string, master secret.Text
 // close closes what was opened, the last first.
 func (h *host) close() error {
 	var all []error
-	for i := len(h.closers) - 1; i >= 0; i-- {
-		all = append(all, h.closers[i]())
+	for _, closer := range slices.Backward(h.closers) {
+		all = append(all, closer())
 	}
 	return errors.Join(all...)
 }

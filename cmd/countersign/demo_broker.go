@@ -51,7 +51,6 @@ type brokerStory struct {
 	cursor       string
 	offer        struct{ operation, summary string }
 	submitted    document
-	approval     string
 }
 
 // document is what the broker's tools return, as far as the stand-in for a model reads it.

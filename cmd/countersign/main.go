@@ -141,11 +141,10 @@ func version() string {
 	if !ok {
 		return "unknown"
 	}
-	text := info.Main.Version
 	for _, setting := range info.Settings {
 		if setting.Key == "vcs.revision" && len(setting.Value) >= 12 {
-			text += " " + setting.Value[:12]
+			return info.Main.Version + " " + setting.Value[:12]
 		}
 	}
-	return text
+	return info.Main.Version
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -59,12 +60,12 @@ func newPolicyExplain(t *terminal, path *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "explain OPERATION", Short: "Say what the policy would decide about an operation, and which rules would", Args: arguments("OPERATION"),
 		Example: `countersign policy explain company.operation.confirm --client assistant --target-json '{"company":"outdoor.example","operation":"op_1"}'`,
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(_ *cobra.Command, args []string) (err error) {
 			scratch, err := os.MkdirTemp("", "countersign-explain-") // opening the providers must not touch what a running broker holds
 			if err != nil {
 				return err
 			}
-			defer os.RemoveAll(scratch)
+			defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
 			file, err := policyPath(*path)
 			if err != nil {
 				return err
@@ -77,7 +78,7 @@ func newPolicyExplain(t *terminal, path *string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			defer closeAll()
+			defer func() { err = errors.Join(err, closeAll()) }()
 			op, descriptor, found := offered.Find(args[0])
 			if !found {
 				return usage(fmt.Sprintf("there is no operation %s\nsee countersign operation list, or the tools that the broker offers", plain(args[0])))

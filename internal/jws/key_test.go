@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/big"
 	"strings"
 	"testing"
 
@@ -316,8 +317,10 @@ func TestPrivateKeyIsUnprintable(t *testing.T) {
 	}
 	slog.New(slog.NewTextHandler(&out, nil)).Info("x", "key", key)
 	slog.New(slog.NewJSONHandler(&out, nil)).Info("x", "key", key)
-	for _, spelling := range []string{string(scalar), fmt.Sprintf("%x", scalar), fmt.Sprintf("%v", scalar), fmt.Sprintf("%d", scalar),
-		base64.RawURLEncoding.EncodeToString(scalar), parsed.(*ecdsa.PrivateKey).D.String()} {
+	for _, spelling := range []string{
+		string(scalar), fmt.Sprintf("%x", scalar), fmt.Sprintf("%v", scalar), fmt.Sprintf("%d", scalar),
+		base64.RawURLEncoding.EncodeToString(scalar), new(big.Int).SetBytes(scalar).String(),
+	} {
 		if strings.Contains(out.String(), spelling) {
 			t.Fatalf("printed: %s", out.String())
 		}

@@ -70,10 +70,8 @@ func run(root, sections, levels, roles string, list bool) (missing int, err erro
 	}
 	selected := 0
 	for _, r := range all {
-		if !selects(sections, r.source()+":"+r.number()) && !(r.source() == "P" && selects(sections, r.number())) {
-			continue
-		}
-		if !selects(levels, r.level) || !selects(roles, r.role) {
+		inSection := selects(sections, r.source()+":"+r.number()) || r.source() == "P" && selects(sections, r.number())
+		if !inSection || !selects(levels, r.level) || !selects(roles, r.role) {
 			continue
 		}
 		selected++
