@@ -1,8 +1,10 @@
 package mcp
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 
@@ -15,6 +17,9 @@ import (
 
 // Path is where [NewHandler] serves.
 const Path = "/mcp"
+
+// maxRequests is how many requests of one client may be under way at once. Most of them wait.
+const maxRequests = 64
 
 // HandlerOptions are what serving over HTTP needs. All must be given.
 type HandlerOptions struct {
@@ -50,6 +55,7 @@ func NewHandler(options HandlerOptions) (http.Handler, error) {
 		},
 	)
 	origins := http.NewCrossOriginProtection()
+	places := wire.NewPlaces(maxRequests)
 	mux := web.NewMux(web.MuxOptions{Log: options.Log, ErrorBody: wire.ErrorBody})
 	mux.Handle(Path, func(w http.ResponseWriter, r *http.Request) error {
 		if err := origins.Check(r); err != nil {
@@ -59,10 +65,39 @@ func NewHandler(options HandlerOptions) (http.Handler, error) {
 		if err != nil {
 			return err
 		}
-		transport.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), clientKey{}, clientID)))
+		leave, err := places.Enter(clientID)
+		if err != nil {
+			return err
+		}
+		defer leave()
+		r = r.WithContext(context.WithValue(r.Context(), clientKey{}, clientID))
+		body := bufio.NewReader(r.Body)
+		if isBatch(body) {
+			return wire.Invalid("Send one message at a time: a batch is not taken.")
+		}
+		r.Body = struct {
+			io.Reader
+			io.Closer
+		}{body, r.Body}
+		transport.ServeHTTP(w, r)
 		return nil
 	})
 	return wire.Private(mux), nil
+}
+
+// isBatch tells whether a body is a JSON-RPC batch, which MCP has no more since 2025-06-18. The transport would still take one,
+// and the answers to many small messages together fill the memory.
+func isBatch(body *bufio.Reader) bool {
+	for {
+		next, err := body.ReadByte()
+		switch {
+		case err != nil: // whoever reads on finds it too
+			return false
+		case next == ' ' || next == '\t' || next == '\r' || next == '\n':
+		default:
+			return body.UnreadByte() == nil && next == '['
+		}
+	}
 }
 
 type clientKey struct{}

@@ -33,6 +33,9 @@ func TestHTTPRefuses(t *testing.T) {
 		"page of another origin":      {"POST", "", call, map[string]string{"Authorization": good, "Origin": "https://outdoor.example"}, "", 403},
 		"page of another site":        {"POST", "", call, map[string]string{"Authorization": good, "Sec-Fetch-Site": "cross-site"}, "", 403},
 		"name that was rebound":       {"POST", "", call, map[string]string{"Authorization": good}, "outdoor.example", 403},
+		"a batch":                     {"POST", "", " \n[" + call + "]", map[string]string{"Authorization": good}, "", 400},
+		"space before the message":    {"POST", "", "\r\n\t " + call, map[string]string{"Authorization": good}, "", 200},
+		"nothing":                     {"POST", "", "", map[string]string{"Authorization": good}, "", 400},
 		"no JSON":                     {"POST", "", "{", map[string]string{"Authorization": good}, "", 400},
 		"other media type":            {"POST", "", call, map[string]string{"Authorization": good, "Content-Type": "text/plain"}, "", 415},
 		"too large":                   {"POST", "", `{"jsonrpc":"2.0","id":1,"method":"` + strings.Repeat("x", 4<<20) + `"}`, map[string]string{"Authorization": good}, "", 413},
@@ -110,5 +113,58 @@ func TestStoppingServerEndsWaits(t *testing.T) {
 	stop()
 	if d := <-ended; d.State != operation.Pending || time.Since(began) > 5*time.Second {
 		t.Errorf("got %+v after %s", d, time.Since(began))
+	}
+}
+
+// One client that holds requests open without end is refused more, and holds up no other one.
+func TestRequestsAtOnceAreBounded(t *testing.T) {
+	t.Parallel()
+	core := brokertest.Start(t, operations...)
+	url := serveHTTP(t, core)
+	send := func(client, body string) (status int) {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
+		if err != nil {
+			t.Error(err)
+			return 0
+		}
+		request.Header.Set("Authorization", "Bearer "+brokertest.Secret(client).Reveal())
+		request.Header.Set("Content-Type", "application/json")
+		request.Header.Set("Accept", "application/json, text/event-stream")
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Error(err)
+			return 0
+		}
+		defer response.Body.Close()
+		_, _ = io.Copy(io.Discard, response.Body)
+		return response.StatusCode
+	}
+	pending, _, err := core.Operations.Submit(t.Context(), "alice", operation.Request{
+		RequestID: "r1", Operation: "asked.act", Target: []byte(`{"place":"here"}`), Arguments: []byte(`{"text":"x"}`), Reason: "testing",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wait := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"cs_operation_wait","arguments":{"id":"` + pending.ID + `"}}}`
+	statuses := make(chan int)
+	for range 65 {
+		go func() { statuses <- send("alice", wait) }()
+	}
+	if status := <-statuses; status != http.StatusTooManyRequests { // the others wait
+		t.Errorf("the one too many got %d", status)
+	}
+	if status := send("bob", `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{}}`); status != http.StatusOK {
+		t.Errorf("another client got %d", status)
+	}
+	if _, err := core.Operations.Cancel(t.Context(), "alice", pending.ID); err != nil {
+		t.Fatal(err)
+	}
+	for range 64 {
+		if status := <-statuses; status != http.StatusOK {
+			t.Errorf("a wait got %d", status)
+		}
+	}
+	if status := send("alice", wait); status != http.StatusOK {
+		t.Errorf("the next one got %d", status)
 	}
 }
