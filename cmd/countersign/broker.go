@@ -450,7 +450,10 @@ func (c *clientFlags) operator(path string) (*operatorapi.Client, error) {
 // resolve finds the endpoint and the secret: from the flags, or from the configuration and the secret file beside it.
 func (c *clientFlags) resolve(path, role string, from func(brokerConfig) (string, []callerConfig), field string) (access.Endpoint, secret.Text, string, error) {
 	var none access.Endpoint
-	if c.endpoint != "" && c.secretFile != "" {
+	if c.endpoint != "" && c.secretFile == "" {
+		return none, secret.Text{}, "", usage("--endpoint needs the secret for it\nname its file with --secret-file")
+	}
+	if c.endpoint != "" {
 		e, err := access.ParseEndpoint(c.endpoint)
 		if err != nil {
 			return none, secret.Text{}, "", usage("--endpoint " + plain(c.endpoint) + ": " + err.Error())

@@ -161,7 +161,7 @@ func newOperationSubmit(t *terminal, path *string, as *clientFlags) *cobra.Comma
 			}
 			op, _, err := client.Submit(cmd.Context(), request)
 			if err != nil {
-				return brokerError(err)
+				return submitError(err, request.RequestID)
 			}
 			if !wait {
 				return t.showOperation(op)
@@ -178,6 +178,15 @@ func newOperationSubmit(t *terminal, path *string, as *clientFlags) *cobra.Comma
 	return cmd
 }
 
+// submitError says how to submit the same again, where it may be stored although no answer came: under another request ID it
+// could be done twice.
+func submitError(err error, requestID string) error {
+	if refused, ok := errors.AsType[*operation.Error](err); ok && refused.Code != operation.Unavailable {
+		return brokerError(err)
+	}
+	return fmt.Errorf("%w\nrepeat it only with the same request ID: --request-id %s", brokerError(err), requestID)
+}
+
 // waitFor follows an operation to its end and exits by its state.
 func waitFor(ctx context.Context, t *terminal, client *agentapi.Client, op operation.Operation, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -190,8 +199,8 @@ func waitFor(ctx context.Context, t *terminal, client *agentapi.Client, op opera
 		if ctx.Err() != nil {
 			break
 		}
-		if err != nil {
-			return brokerError(err)
+		if err != nil { // it goes on without us
+			return pendingError(fmt.Sprintf("%v\nit was submitted; follow it with: countersign operation wait %s", brokerError(err), op.ID))
 		}
 		op = later
 	}
