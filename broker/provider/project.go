@@ -147,6 +147,12 @@ var blankedWords = map[string]bool{
 	"secret": true, "secrets": true, "token": true, "tokens": true,
 }
 
+// blanked reports whether a word is one of them, or ends with one that no other word ends with, such as accesstoken.
+func blanked(word []rune) bool {
+	lower := strings.ToLower(string(word))
+	return blankedWords[lower] || strings.HasSuffix(lower, "token") || strings.HasSuffix(lower, "secret") || strings.HasSuffix(lower, "password")
+}
+
 // Blanked reports whether a name has a word that the redactors of transcripts blank, so that its value would not reach its
 // reader: one such as key, token, secret, password or authorization, however the words are joined.
 func Blanked(name string) bool {
@@ -155,16 +161,16 @@ func Blanked(name string) bool {
 		word := unicode.IsLetter(r) || unicode.IsDigit(r)
 		switch {
 		case !word:
-			if blankedWords[strings.ToLower(string(runes[start:i]))] {
+			if blanked(runes[start:i]) {
 				return true
 			}
 			start = i + 1
 		case i > start && unicode.IsUpper(r) && (unicode.IsLower(runes[i-1]) || i+1 < len(runes) && unicode.IsLower(runes[i+1])):
-			if blankedWords[strings.ToLower(string(runes[start:i]))] { // camelCase, and APIKey
+			if blanked(runes[start:i]) { // camelCase, and APIKey
 				return true
 			}
 			start = i
 		}
 	}
-	return blankedWords[strings.ToLower(string(runes[start:]))]
+	return blanked(runes[start:])
 }

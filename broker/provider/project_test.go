@@ -83,7 +83,7 @@ func TestBlanked(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]bool{
 		"token": true, "key": true, "Authorization": true, "client_secret": true, "nextPageToken": true, "APIKey": true, "X-Auth": true,
-		"private.key": true, "passwordHash": true, "name": false, "keyboard": false, "monkey": false, "author": false, "tokenizer": false, "": false,
+		"private.key": true, "passwordHash": true, "accesstoken": true, "CLIENTSECRET": true, "name": false, "keyboard": false, "monkey": false, "author": false, "tokenizer": false, "": false,
 	} {
 		if provider.Blanked(name) != want {
 			t.Errorf("%q: want %v", name, want)

@@ -32,12 +32,12 @@ var credentials = []struct {
 	{[]string{"akia", "asia", "aiza"}, regexp.MustCompile(`(^|[^A-Za-z0-9])(AKIA|ASIA|AIza)[A-Za-z0-9_-]{12,}`), "${1}" + Redacted},
 	// The value of an Authorization header, with or without its name.
 	{[]string{"bearer", "dpop", "basic", "negotiate", "digest"}, regexp.MustCompile(`(?i)\b(bearer|dpop|basic|negotiate|digest)(\s+)[A-Za-z0-9._~+/=-]{6,}`), "${1}${2}" + Redacted},
-	{[]string{"authorization"}, regexp.MustCompile(`(?i)\b(authorization["']?\s*[:=]\s*["']?)(?:[A-Za-z][A-Za-z0-9-]*\s+)?[^\s"']+`), "${1}" + Redacted},
-	{[]string{"cookie"}, regexp.MustCompile(`(?i)\b(cookie["']?\s*[:=]\s*["']?)[^"'\r\n]+`), "${1}" + Redacted},
-	// label=value, label: value, "label": "value".
+	{[]string{"authorization"}, regexp.MustCompile(`(?i)\b(authorization\\*["']?\s*[:=]\s*\\*["']?)(?:[A-Za-z][A-Za-z0-9-]*\s+)?[^\s"']+`), "${1}" + Redacted},
+	{[]string{"cookie"}, regexp.MustCompile(`(?i)\b(cookie\\*["']?\s*[:=]\s*\\*["']?)[^"'\r\n]+`), "${1}" + Redacted},
+	// label=value, label: value, "label": "value", and the same as JSON within a string.
 	{
 		[]string{"token", "secret", "passw", "passphrase", "key", "credential"},
-		regexp.MustCompile(`(?i)((?:token|secret|passw(?:or)?d|passphrase|api[_-]?key|private[_-]?key|access[_-]?key|credential)[A-Za-z0-9_.-]*["']?\s*[:=]\s*)("[^"]*"?|'[^']*'?|[^\s,;&"']+)`),
+		regexp.MustCompile(`(?i)((?:token|secret|passw(?:or)?d|passphrase|api[_-]?key|private[_-]?key|access[_-]?key|credential)[A-Za-z0-9_.-]*\\*["']?\s*[:=]\s*)(\\+"[^"\\]*|"[^"]*"?|'[^']*'?|[^\s,;&"']+)`),
 		"${1}" + Redacted,
 	},
 }
