@@ -388,6 +388,46 @@ func TestAConfirmationIsRememberedBeforeItIsSent(t *testing.T) {
 	}
 }
 
+// A Company that does not answer and then refuses may have performed the action, so nothing may be taken for refused, or be
+// proposed again.
+func TestARefusalAfterALostConfirmationIsNoRefusal(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		arrives bool
+		state   poppy.OperationState // "" if it is unknown
+	}{"it arrived": {true, poppy.OperationSucceeded}, "it has not arrived": {false, ""}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			s := w.agent.Open(t, person)
+			o := w.propose(proposal("exc_1"))
+			var sent int
+			w.Before(func(rw http.ResponseWriter, r *http.Request) bool {
+				if sent < 1 || !strings.HasSuffix(r.URL.Path, "/confirm") {
+					return false
+				}
+				rw.Header().Set("Retry-After", "3600")
+				fakecompany.WriteJSON(rw, http.StatusTooManyRequests, map[string]string{"error": "rate_limited"})
+				return true
+			})
+			w.Before(func(_ http.ResponseWriter, r *http.Request) bool {
+				if !strings.HasSuffix(r.URL.Path, "/confirm") {
+					return false
+				}
+				sent++
+				if c.arrives {
+					w.Serve(&discard{header: http.Header{}}, r)
+				}
+				panic(http.ErrAbortHandler)
+			})
+			after, err := w.agent.Operations.Confirm(t.Context(), s, o, approve(t, s.Company, o))
+			if _, unknown := errors.AsType[*operation.UnknownError](err); after.State != c.state || unknown != (c.state == "") {
+				t.Errorf("%+v, %v", after, err)
+			}
+		})
+	}
+}
+
 // O-6-09: as long as an earlier operation is not final, or may not be, the same action is not proposed again, also after a
 // crash.
 func TestTheSameActionIsNotProposedAgainUntilItIsFinal(t *testing.T) {

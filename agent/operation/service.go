@@ -148,15 +148,15 @@ func (s *Service) Confirm(ctx context.Context, in *session.Session, o poppy.Oper
 	}
 	after, err := s.ask(ctx, in, http.MethodPost, o.OperationID, poppy.PathConfirm, body)
 	if lost(err) {
-		after, err = s.ask(ctx, in, http.MethodPost, o.OperationID, poppy.PathConfirm, body)
-	}
-	if lost(err) {
-		// Still proposed may mean that it is still on its way.
-		read, unread := s.Get(ctx, in, o.OperationID)
-		if unread != nil || read.State == poppy.OperationProposed && read.Revision == o.Revision {
-			return poppy.Operation{}, &UnknownError{OperationID: o.OperationID, Err: err}
+		// Also a refusal of the second request says nothing about the first one, and still proposed may mean that it is still
+		// on its way.
+		if after, err = s.ask(ctx, in, http.MethodPost, o.OperationID, poppy.PathConfirm, body); err != nil {
+			read, unread := s.Get(ctx, in, o.OperationID)
+			if unread != nil || read.State == poppy.OperationProposed && read.Revision == o.Revision {
+				return poppy.Operation{}, &UnknownError{OperationID: o.OperationID, Err: err}
+			}
+			after, err = read, nil
 		}
-		after, err = read, nil
 	}
 	if err != nil { // refused
 		if err := s.mark(ctx, in, o.OperationID, false); err != nil {
