@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"countersign/internal/id"
@@ -146,7 +147,10 @@ func checkReplaceable(ctx context.Context, path string) error {
 		conn.Close()
 		return fmt.Errorf("a broker is listening on %s already: stop it or choose another path", path)
 	}
-	return ctx.Err()
+	if !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, fs.ErrNotExist) { // busy, or a socket of another kind
+		return fmt.Errorf("it cannot be told whether someone is listening on %s: remove it or choose another path: %w", path, err)
+	}
+	return nil
 }
 
 // socket removes its file when it is closed, unless another one lies there by then.

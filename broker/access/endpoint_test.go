@@ -153,7 +153,13 @@ func TestUnixSocketRefusesAPlaceThatIsNotOurs(t *testing.T) {
 	if err := os.Chmod(shared, 0o777); err != nil { //nolint:gosec // that is what is refused
 		t.Fatal(err)
 	}
-	for _, path := range []string{file, link, filepath.Join(shared, "agent.sock"), filepath.Join(dir, "missing", "agent.sock")} {
+	other := filepath.Join(dir, "other.sock") // answers, but not to what can be asked here
+	datagrams, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: other, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer datagrams.Close()
+	for _, path := range []string{file, link, other, filepath.Join(shared, "agent.sock"), filepath.Join(dir, "missing", "agent.sock")} {
 		if l, err := endpoint(t, "unix://"+path).Listen(t.Context(), false); err == nil {
 			l.Close()
 			t.Errorf("listens on %s", path)
