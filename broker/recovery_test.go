@@ -88,6 +88,11 @@ func TestTheNextProcessTakesUpWhatWasInterrupted(t *testing.T) {
 		"a change that is not found": {provider.Change, ran, func(context.Context, provider.Dispatch) provider.Outcome {
 			return provider.Refused("no_effect", "Nothing there.")
 		}, 1, operation.Failed, operation.CodeNotPerformed},
+		// What failed may have changed something, so it is not said to have had no effect.
+		"a change that failed": {provider.Change, ran, func(context.Context, provider.Dispatch) provider.Outcome {
+			return provider.Failed("stopped", "One of two was sent.")
+		}, 1, operation.Failed, "stopped"},
+		"a keyed change that failed then":  {provider.Keyed, provider.Failed("stopped", "One of two was sent."), nil, 2, operation.Failed, "stopped"},
 		"a change that nobody can look up": {provider.Change, ran, nil, 1, operation.Failed, operation.CodeOutcomeUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {

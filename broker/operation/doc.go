@@ -39,7 +39,7 @@
 //   - what cannot be proven ends as failed with [CodeOutcomeUnknown].
 //
 // While the process lives, a change whose outcome is unknown is looked up too and never repeated. Failed with another code
-// means that nothing took effect.
+// means that nothing took effect, unless a provider's message says what did ([provider.Failed]).
 //
 // Nothing waits for a provider but its own execution. Submitting asks only Resolve, within a time limit; canceling asks
 // nobody; a call that hangs holds one of the places for executions and nothing else: no transaction, no lock.

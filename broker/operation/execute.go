@@ -140,7 +140,7 @@ func (s *Service) call(ctx context.Context, t task, detail string) {
 		// It is this call that was refused. The one that was interrupted may have taken effect.
 		s.options.Log.Warn("an execution was refused when it was called again", "operation", t.ID, "code", outcome.Code)
 		s.lookUp(ctx, t)
-	case outcome.Verdict == provider.VerdictRefused:
+	case outcome.Verdict == provider.VerdictRefused, outcome.Verdict == provider.VerdictFailed:
 		s.fail(ctx, t, safeProblem(outcome.Code, outcome.Message))
 	case ctx.Err() != nil:
 		// Interrupted by the end of the process; the next one takes it up.
@@ -169,6 +169,9 @@ func (s *Service) lookUp(ctx context.Context, t task) {
 			case provider.VerdictRefused:
 				problem := safeProblem(outcome.Code, outcome.Message)
 				s.fail(ctx, t, Problem{CodeNotPerformed, provider.Cut("It did not take effect ("+problem.Code+"): "+problem.Message, maxMessage)})
+				return
+			case provider.VerdictFailed:
+				s.fail(ctx, t, safeProblem(outcome.Code, outcome.Message))
 				return
 			case provider.VerdictUnknown:
 				s.options.Log.Warn("looking up an unknown outcome", "operation", t.ID, "error", outcome.Cause)

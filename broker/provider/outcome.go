@@ -14,14 +14,15 @@ const (
 	VerdictUnknown   Verdict = iota // it may or may not have taken effect
 	VerdictSucceeded                // it took effect
 	VerdictRefused                  // it did not and will not take effect
+	VerdictFailed                   // it ended without success, and may have changed what its message says
 )
 
-// Outcome is what the provider knows about an execution. Make one with [Succeeded], [Refused] or [Unknown].
+// Outcome is what the provider knows about an execution. Make one with [Succeeded], [Refused], [Failed] or [Unknown].
 type Outcome struct {
 	Verdict Verdict
 	// Result is the provider's own result document of a success.
 	Result strictjson.Raw
-	// Code and Message are those of a refusal, not yet made safe.
+	// Code and Message are those of a refusal or a failure, not yet made safe.
 	Code, Message string
 	// Cause is why the outcome is unknown, for the log.
 	Cause error
@@ -41,6 +42,12 @@ func Succeeded(result any) Outcome {
 // a-z, 0-9 and _, at most 64 bytes; message tells a person why, in the provider's words.
 func Refused(code, message string) Outcome {
 	return Outcome{Verdict: VerdictRefused, Code: code, Message: message}
+}
+
+// Failed is the outcome of an execution that the provider began and that ended without success, for good. The message says
+// what it has changed. See [Refused] for code and message.
+func Failed(code, message string) Outcome {
+	return Outcome{Verdict: VerdictFailed, Code: code, Message: message}
 }
 
 // Unknown is the outcome of an execution that may have taken effect, for example after a timeout.

@@ -100,8 +100,9 @@ type Operation interface {
 // Reconciler is an [Operation] that can look up what became of an execution whose outcome is unknown.
 type Reconciler interface {
 	Operation
-	// Reconcile answers [Succeeded] if the plan has taken effect, [Refused] if it has not and no longer will, for example
-	// by a request still under way, and [Unknown] if that cannot be told now. It changes nothing.
+	// Reconcile answers [Succeeded] if the plan has taken effect, [Failed] if it has ended without success, [Refused] if it has
+	// not taken effect and no longer will, for example by a request still under way, and [Unknown] if that cannot be told now.
+	// It changes nothing.
 	Reconcile(ctx context.Context, dispatch Dispatch) Outcome
 }
 

@@ -331,11 +331,12 @@ func shortDomain(domain string) string {
 	return "…" + domain[len(domain)-longest:]
 }
 
-// settled is the outcome that an operation's state at the Company stands for.
+// settled is the outcome that a confirmed operation's state at the Company stands for. One that failed or was stopped may have
+// changed something, which the Company's account says (Operations 6).
 func settled(company discovery.Company, o poppy.Operation) provider.Outcome {
 	switch o.State {
 	case poppy.OperationFailed, poppy.OperationCancelled, poppy.OperationExpired:
-		return provider.Refused(codeNotCompleted, fmt.Sprintf("%s says that the operation is %s, in its own words: %q", company.Domain, o.State, operation.Outcome(company, o).Verbatim()))
+		return provider.Failed(codeNotCompleted, fmt.Sprintf("%s says that the operation is %s, in its own words: %q", company.Domain, o.State, operation.Outcome(company, o).Verbatim()))
 	default:
 		return provider.Succeeded(view(company, o))
 	}

@@ -396,7 +396,7 @@ func TestAModelSeesACompanysWordsOnlyAsQuotations(t *testing.T) {
 		o.Confirmation = &poppy.Confirmation{Revision: 1, ApprovedBy: poppy.ApprovedByUser}
 	}
 	failed := h.execute(t.Context(), confirm, h.plan(), "apr_1")
-	if failed.Verdict != provider.VerdictRefused || !strings.Contains(failed.Message, `in its own words: "\" `+mark+`"`) {
+	if failed.Verdict != provider.VerdictFailed || !strings.Contains(failed.Message, `in its own words: "\" `+mark+`"`) {
 		t.Errorf("%+v", failed)
 	}
 	for name, outcome := range map[string]provider.Outcome{
