@@ -139,6 +139,33 @@ func TestASessionAssertionIsGoodOnce(t *testing.T) {
 	again := s.agent.Form(issuer, poppy.GrantJWTBearer)
 	again.Set("assertion", first.Get("assertion"))
 	wantError(t, s.agent.Token(tokenURL, again), http.StatusBadRequest, "invalid_grant")
+	// Another Personal Agent may happen to choose the same jti.
+	other := s.NewAgent("other-agent.example")
+	for _, agent := range []*companytest.Agent{s.agent, other} {
+		form := agent.Form(issuer, poppy.GrantJWTBearer)
+		form.Set("assertion", agent.Sign("JWT", agent.Claims(userID, issuer, map[string]any{"jti": "jti-of-both"})))
+		wantOK(t, agent.Token(tokenURL, form))
+	}
+}
+
+func TestWhatIsGoodOnceStaysSpentForAsLongAsItWouldBeAccepted(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	form, proof := s.agent.SessionForm(issuer, userID, ""), s.agent.Proof(http.MethodPost, tokenURL, "")
+	wantOK(t, s.PostForm(tokenURL, form.Encode(), proof))
+	s.Clock.Advance(58 * time.Second) // all three last a minute
+	s.start(userID)                   // which removes rows that are outdated
+
+	// P-4.3-06, P-4.3-37
+	fresh := s.agent.SessionForm(issuer, userID, "")
+	wantError(t, s.PostForm(tokenURL, fresh.Encode(), proof), http.StatusBadRequest, "invalid_dpop_proof")
+	// P-4.1-16
+	fresh.Set("client_assertion", form.Get("client_assertion"))
+	wantError(t, s.agent.Token(tokenURL, fresh), http.StatusUnauthorized, "invalid_client")
+	// P-4.2-22
+	fresh = s.agent.Form(issuer, poppy.GrantJWTBearer)
+	fresh.Set("assertion", form.Get("assertion"))
+	wantError(t, s.agent.Token(tokenURL, fresh), http.StatusBadRequest, "invalid_grant")
 }
 
 func TestARefusedRequestSpendsNothingUntilEveryCheckHasPassed(t *testing.T) {
@@ -242,14 +269,37 @@ func TestATokenEndsWithItsLifetime(t *testing.T) {
 	wantError(t, s.agent.Send(http.MethodGet, ordersURL, token, nil), http.StatusUnauthorized, "invalid_token")
 }
 
-func TestTokenLifetimesOfDaysAreRefused(t *testing.T) {
+func TestTokenLifetimesOfDaysOrNoTimeAreRefused(t *testing.T) {
 	t.Parallel()
-	// P-4.2-31
-	config := outdoor()
-	config.TokenLifetime = 25 * time.Hour
-	if err := config.Validate(); err == nil || !strings.Contains(err.Error(), "token_lifetime") {
-		t.Errorf("a lifetime of 25 h: %v", err)
+	// P-4.2-31; P-4.2-30
+	for _, lifetime := range []time.Duration{25 * time.Hour, -time.Second, time.Millisecond} {
+		config := outdoor()
+		config.TokenLifetime = lifetime
+		if err := config.Validate(); err == nil || !strings.Contains(err.Error(), "token_lifetime") {
+			t.Errorf("a lifetime of %v: %v", lifetime, err)
+		}
 	}
+}
+
+// P-4.2-30: what is left of an Account Token may be less than a token can say that it lasts.
+func TestATokenIsNotIssuedForNoTime(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	signIn, err := s.signIn(s.token(), "acct_1", time.Minute, "poppy:read")
+	if err != nil {
+		t.Fatal(err)
+	}
+	use := func() companytest.Response {
+		form := s.agent.Form(issuer, poppy.GrantRefreshToken)
+		form.Set("refresh_token", signIn.RefreshToken.Reveal())
+		return s.agent.Token(tokenURL, form)
+	}
+	s.Clock.Advance(59 * time.Second)
+	if last := use(); last.JSON("expires_in") != float64(1) {
+		t.Errorf("with a second left: %d %s, want expires_in 1", last.Status, last.Body)
+	}
+	s.Clock.Advance(500 * time.Millisecond)
+	wantError(t, use(), http.StatusBadRequest, "invalid_grant")
 }
 
 func TestASignedInSession(t *testing.T) {
