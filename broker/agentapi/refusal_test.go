@@ -93,6 +93,7 @@ func TestBadInput(t *testing.T) {
 		"string":                      {"POST", operationsPath, `"x"`, nil, 400, "invalid_request"},
 		"two documents":               {"POST", operationsPath, good + good, nil, 400, "invalid_request"},
 		"unknown member":              {"POST", operationsPath, replace(`"reason"`, `"extra":1,"reason"`), nil, 400, "invalid_request"},
+		"long unknown member":         {"POST", operationsPath, replace(`"reason"`, `"`+strings.Repeat(`\u001b`, 10_000)+`":1,"reason"`), nil, 400, "invalid_request"},
 		"member in another case":      {"POST", operationsPath, replace(`"reason"`, `"Reason"`), nil, 400, "invalid_request"},
 		"member twice":                {"POST", operationsPath, replace(`"reason"`, `"reason":"a","reason"`), nil, 400, "invalid_request"},
 		"member twice in arguments":   {"POST", operationsPath, replace(`"text":"x"`, `"text":"x","text":"x"`), nil, 400, "invalid_request"},

@@ -11,6 +11,7 @@ import (
 
 	"countersign/broker/internal/wire"
 	"countersign/broker/operation"
+	"countersign/broker/provider"
 	"countersign/internal/id"
 	"countersign/internal/strictjson"
 )
@@ -153,8 +154,9 @@ func decode(request *sdk.CallToolRequest, input any) error {
 	return nil
 }
 
+// invalid refuses a call with a message that tells what to change, cut to 500 bytes since some name a place in what was sent.
 func invalid(message string) *operation.Error {
-	return &operation.Error{Code: operation.InvalidRequest, Message: message}
+	return &operation.Error{Code: operation.InvalidRequest, Message: provider.Sanitize(message, 500)}
 }
 
 // checkRequestID refuses what hosts put in place of a value that they blanked in a transcript: used as it is, every later

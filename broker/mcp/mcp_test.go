@@ -449,6 +449,14 @@ func TestBlankedRequestIDsAreRefused(t *testing.T) {
 	}
 }
 
+func TestRefusalsAreShortWhateverWasSent(t *testing.T) {
+	t.Parallel()
+	refused, r := overHTTP(t).call("cs_operation_get", map[string]any{strings.Repeat("x", 10_000): 1})
+	if !r.isError || refused.Code != "invalid_request" || len(refused.Message) > 500 {
+		t.Errorf("got %.600s", r.text)
+	}
+}
+
 func TestModelIsToldWhatToDoNext(t *testing.T) {
 	t.Parallel()
 	b := overHTTP(t)

@@ -5,6 +5,7 @@ package wire
 import (
 	"net/http"
 
+	"countersign/broker/provider"
 	"countersign/internal/strictjson"
 	"countersign/internal/web"
 )
@@ -57,7 +58,8 @@ func Refuse(status int, fault Fault) *web.Error {
 	return &web.Error{Status: status, Code: fault.Code, Body: envelope{fault}}
 }
 
-// Invalid is 400 invalid_request with a message that tells what to change.
+// Invalid is 400 invalid_request with a message that tells what to change. It is cut to 500 bytes, since some name a
+// place in what was sent.
 func Invalid(message string) *web.Error {
-	return Refuse(http.StatusBadRequest, Fault{Code: codeInvalidRequest, Message: message})
+	return Refuse(http.StatusBadRequest, Fault{Code: codeInvalidRequest, Message: provider.Sanitize(message, 500)})
 }
