@@ -158,7 +158,7 @@ func TestUnixSocketRefusesAPlaceThatIsNotOurs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer datagrams.Close()
+	defer func() { _ = datagrams.Close() }()
 	for _, path := range []string{file, link, other, filepath.Join(shared, "agent.sock"), filepath.Join(dir, "missing", "agent.sock")} {
 		if l, err := endpoint(t, "unix://"+path).Listen(t.Context(), false); err == nil {
 			l.Close()

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"countersign/agent"
@@ -72,14 +73,7 @@ const (
 
 // closed is the schema of an object with these members, all but the optional ones required.
 func closed(required string, members ...string) *provider.Schema {
-	text := `{"type":"object","additionalProperties":false,"required":[` + required + `],"properties":{`
-	for i, member := range members {
-		if i > 0 {
-			text += ","
-		}
-		text += member
-	}
-	return provider.NewSchema(text + "}}")
+	return provider.NewSchema(`{"type":"object","additionalProperties":false,"required":[` + required + `],"properties":{` + strings.Join(members, ",") + "}}")
 }
 
 // target names what an operation is about.
