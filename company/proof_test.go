@@ -1,6 +1,9 @@
 package company_test
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"net/http"
@@ -8,11 +11,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-jose/go-jose/v4"
+
 	"countersign/company"
 	"countersign/company/companytest"
 	"countersign/dpop"
 	"countersign/internal/jws"
 	"countersign/internal/secret"
+	"countersign/internal/strictjson"
 	"countersign/poppy"
 )
 
@@ -82,6 +88,56 @@ func (s *shop) signed(t *testing.T, typ string, claims map[string]any, changes m
 	return proof
 }
 
+// withPrivateKey is a proof that shows a private key and is right otherwise, its signature too.
+func (s *shop) withPrivateKey(t *testing.T, proof string) string {
+	t.Helper()
+	parts := strings.Split(proof, ".")
+	var texts [2][]byte
+	for i := range texts {
+		text, err := base64.RawURLEncoding.DecodeString(parts[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[i] = text
+	}
+	key, err := jws.ParsePrivateKey(s.agent.Proofs.Marshal())
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := strings.Replace(string(texts[0]), `"jwk":{`, `"jwk":{"d":"870MB6gfuTJ4HtUnUvYMyJpr5eUZNP4Bk43bVdj3eAE",`, 1)
+	proof, err = key.Sign([]byte(shown), texts[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return proof
+}
+
+// es384 is a proof with these claims by a new key of another algorithm, and right otherwise.
+func es384(t *testing.T, claims map[string]any) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES384, Key: key}, (&jose.SignerOptions{EmbedJWK: true}).WithType("dpop+jwt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := strictjson.Marshal(claims)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signed, err := signer.Sign(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proof, err := signed.CompactSerialize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return proof
+}
+
 // header is a proof with another header, whose signature cannot be right any more.
 func header(proof, text string) string {
 	_, rest, _ := strings.Cut(proof, ".")
@@ -114,9 +170,9 @@ func TestProofsAreCheckedEverywhere(t *testing.T) {
 				// P-4.3-27
 				"alg none":            {header(good(nil), `{"typ":"dpop+jwt","alg":"none",`+jwk+`}}`)},
 				"alg HS256":           {header(good(nil), `{"typ":"dpop+jwt","alg":"HS256","jwk":{"kty":"oct","k":"c2VjcmV0"}}`)},
-				"alg not in the list": {header(good(nil), `{"typ":"dpop+jwt","alg":"ES384",`+jwk+`}}`)},
+				"alg not in the list": {es384(t, place.claims(now))},
 				// P-4.3-28
-				"a private key": {header(good(nil), `{"typ":"dpop+jwt","alg":"ES256",`+jwk+`,"d":"870MB6gfuTJ4HtUnUvYMyJpr5eUZNP4Bk43bVdj3eAE"}}`)},
+				"a private key": {s.withPrivateKey(t, good(nil))},
 				// P-4.3-29
 				"another key": {header(good(nil), `{"typ":"dpop+jwt","alg":"ES256",`+jwk+`}}`)},
 				// P-4.3-30
