@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"strconv"
 	"strings"
@@ -332,6 +333,31 @@ func TestEveryEventIsACursor(t *testing.T) {
 	}
 }
 
+// P-7.6-08
+func TestTheLastEventIDOfAStreamBeatsTheCursor(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, echo)
+	id := w.start(guest, "msg_1", "a")
+	events := w.events(guest, id)
+	asking, err := strictjson.Marshal(guest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path+"/"+id+"/events?cursor="+events[0].ID, nil)
+	request.Header.Set("Asking", string(asking))
+	request.Header.Set("Accept", "text/event-stream")
+	request.Header.Set("Last-Event-ID", events[2].ID)
+	recorder := httptest.NewRecorder()
+	w.handler().ServeHTTP(recorder, request)
+	page, err := poppy.ParsePage(recorder.Body.Bytes())
+	if err != nil {
+		t.Fatalf("%d %s: %v", recorder.Code, recorder.Body, err)
+	}
+	if diff := cmp.Diff(events[3:], page.Events); diff != "" {
+		t.Errorf("after the last event (-want +got):\n%s", diff)
+	}
+}
+
 // P-7.5-16
 func TestALongConversationIsReadInPages(t *testing.T) {
 	t.Parallel()
@@ -521,7 +547,7 @@ func TestClosing(t *testing.T) {
 			t.Errorf("close %d: %s, want %s", i, r.body, want)
 		}
 	}
-	for _, body := range []string{`[]`, `close`, `"x"`} {
+	for _, body := range []string{`[]`, `close`, `"x"`, `null`} {
 		w.call(guest, "POST", "/"+id+"/close", body).want(t, 400, poppy.ErrInvalidRequest)
 		w.call(guest, "POST", "/"+id+"/handoff", body).want(t, 400, poppy.ErrInvalidRequest)
 	}

@@ -93,6 +93,9 @@ func (s *Service) serveEvents(w http.ResponseWriter, r *http.Request, by guard.P
 	if err != nil {
 		return invalid(err)
 	}
+	if last := r.Header.Get(poppy.HeaderLastEvent); last != "" {
+		query.cursor = last // an SSE client repeats the URL that it began with, so the header is the newer of the two (7.6)
+	}
 	page, err := s.Read(r.Context(), by, r.PathValue("id"), query.cursor, query.wait)
 	if err != nil {
 		return err
@@ -128,12 +131,15 @@ func readNothing(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	body, err := web.ReadJSON(w, r, poppy.MaxMetadataBytes)
-	if err != nil {
+	if err != nil || len(body) == 0 { // chunks can turn out to be none
 		return err
 	}
-	var nothing struct{}
-	if err := strictjson.Unmarshal(body, &nothing); err != nil {
+	var members map[string]strictjson.Raw
+	if err := strictjson.Unmarshal(body, &members); err != nil {
 		return invalid(err)
+	}
+	if members == nil {
+		return invalid(errors.New("the body is null"))
 	}
 	return nil
 }
