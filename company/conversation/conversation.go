@@ -34,7 +34,7 @@ type Turn struct {
 	Context poppy.Context
 	// Asker sent the newest message. A reply may use the account only as far as its token allows (7.11).
 	Asker guard.Principal
-	// Operations are the newest ones of the conversation, the newest first, final ones too.
+	// Operations are the newest ones of the conversation that the Asker may use, the newest first, final ones too.
 	Operations []operation.Tracked
 	// Notes are those that the Clerk left with its last reply, nil if it left none.
 	Notes strictjson.Raw
@@ -76,8 +76,8 @@ type Operations interface {
 	Propose(tx *database.Tx, by guard.Principal, p operation.Proposal) (operation.Tracked, error)
 	// Revise returns [operation.ErrNotProposed] for an operation whose terms cannot change any more.
 	Revise(tx *database.Tx, by guard.Principal, operationID string, r operation.Revision) (operation.Tracked, error)
-	// Conversation returns the newest operations of a conversation, the newest first.
-	Conversation(ctx context.Context, conversationID string, limit int) ([]operation.Tracked, error)
+	// Conversation returns those of the newest operations of a conversation that by may use, the newest first.
+	Conversation(ctx context.Context, by guard.Principal, conversationID string, limit int) ([]operation.Tracked, error)
 }
 
 var _ Operations = (*operation.Service)(nil)

@@ -94,7 +94,7 @@ func (s *Service) begin(ctx context.Context, conversationID string) (turn Turn, 
 		return r.update(tx, now)
 	})
 	if err == nil && number != 0 && s.Operations != nil {
-		turn.Operations, err = s.Operations.Conversation(ctx, conversationID, maxTurnOperations)
+		turn.Operations, err = s.Operations.Conversation(ctx, turn.Asker, conversationID, maxTurnOperations)
 	}
 	if err != nil {
 		return Turn{}, 0, 0, fmt.Errorf("beginning a turn: %w", err)
@@ -183,6 +183,8 @@ func (r *record) use(asker guard.Principal, reply Reply) error {
 		return nil
 	case !asker.SignedIn():
 		return errors.New("the reply used an account, but the asker is signed out")
+	case r.account != "" && r.account != asker.Account: // the message was accepted before an earlier turn used the other one
+		return errors.New("the reply used an account, but the conversation has come to belong to another one")
 	}
 	r.account = asker.Account
 	return nil

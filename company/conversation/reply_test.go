@@ -112,7 +112,7 @@ func TestAReplyToAClosedConversationIsDropped(t *testing.T) {
 	if got := outline(w.events(guest, id)); got != "user: a\nworking/agent\nclosed/agent" {
 		t.Errorf("got\n%s", got)
 	}
-	if list, err := w.operations.Conversation(t.Context(), id, 1); err != nil || len(list) != 0 {
+	if list, err := w.operations.Conversation(t.Context(), guest, id, 1); err != nil || len(list) != 0 {
 		t.Errorf("operations %v, %v", list, err)
 	}
 }
@@ -300,7 +300,7 @@ func TestAnAgentThatDoesNotListTheExtensionIsToldSoInWords(t *testing.T) {
 	if m.Operation != nil || !strings.Contains(m.Text, "operations extension") || string(m.Data) != `{"error":"extension_required","extension":"operations"}` {
 		t.Errorf("got %+v", m)
 	}
-	if list, err := w.operations.Conversation(t.Context(), id, 1); err != nil || len(list) != 0 {
+	if list, err := w.operations.Conversation(t.Context(), unlisted, id, 1); err != nil || len(list) != 0 {
 		t.Errorf("operations %v, %v", list, err)
 	}
 	// One that has stopped listing it is not shown those of before.
@@ -333,6 +333,46 @@ func TestAProposalToSomebodySignedInMakesTheConversationTheAccounts(t *testing.T
 	w.call(guest, "GET", "/"+id+"/events", "").want(t, 403, poppy.ErrSignInRequired)
 	signedOut := w.start(guest, "msg_2", "hold it")
 	w.call(otherAccount, "GET", "/"+signedOut+"/events", "").want(t, 200, "")
+}
+
+// P-7.2-06: while nothing had used an account, Sessions of two accounts could both ask. The first that uses its own decides.
+func TestAConversationDoesNotGoFromOneAccountToAnother(t *testing.T) {
+	t.Parallel()
+	entered, release := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	w := newWorld(t, func(context.Context, conversation.Turn) (conversation.Reply, error) {
+		once.Do(func() { close(entered); <-release })
+		return propose("hold jacket"), nil
+	})
+	id := w.call(signedIn, "POST", "", text("msg_1", "hold it")).want(t, 201, "").accepted.ConversationID
+	<-entered
+	w.call(otherAccount, "POST", "/"+id+"/messages", text("msg_2", "hold it for work")).want(t, 202, "")
+	close(release)
+	events := w.settles(signedIn, id)
+	if len(operations(t, events)) != 1 || !strings.HasSuffix(outline(events), apology+"\nidle/agent") {
+		t.Errorf("got\n%s", outline(events))
+	}
+	w.call(otherAccount, "GET", "/"+id+"/events", "").want(t, 403, poppy.ErrSignInRequired)
+}
+
+// O-3.2-03: the conversation goes on in another Session, the operation of a signed-out one does not.
+func TestTheClerkIsToldTheOperationsThatTheAskerMayUse(t *testing.T) {
+	t.Parallel()
+	var told int
+	w := newWorld(t, func(_ context.Context, turn conversation.Turn) (conversation.Reply, error) {
+		told = len(turn.Operations)
+		return propose("hold jacket"), nil
+	})
+	id := w.start(guest, "msg_1", "hold it")
+	w.call(otherSession, "POST", "/"+id+"/messages?wait=10", text("msg_2", "hold it")).want(t, 202, "")
+	list := operations(t, w.events(guest, id))
+	if told != 0 || len(list) != 2 || list[0].OperationID == list[1].OperationID {
+		t.Errorf("told of %d, proposed %+v", told, list)
+	}
+	w.call(guest, "POST", "/"+id+"/messages?wait=10", text("msg_3", "hold it")).want(t, 202, "")
+	if told != 1 {
+		t.Errorf("its own Session: told of %d", told)
+	}
 }
 
 // If an operation changes under a reply, the Clerk is asked again, with the operation as it then is.

@@ -476,15 +476,19 @@ func TestTheOperationsOfAConversationComeNewestFirst(t *testing.T) {
 	}
 	w.propose(guest, hold()) // of no conversation
 	w.at.Move(time.Hour)
-	list, err := w.service.Conversation(t.Context(), "cnv_1", 3)
+	list, err := w.service.Conversation(t.Context(), guest, "cnv_1", 3)
 	if err != nil || len(list) != 3 || list[0].Key != "3" || list[2].Key != "1" {
 		t.Fatalf("%+v, %v", list, err)
 	}
 	if list[0].State != poppy.OperationExpired {
 		t.Errorf("state %s of one that nobody has looked at since it expired", list[0].State)
 	}
-	if none, err := w.service.Conversation(t.Context(), "", 3); err != nil || len(none) != 0 {
+	if none, err := w.service.Conversation(t.Context(), guest, "", 3); err != nil || len(none) != 0 {
 		t.Errorf("of no conversation: %+v, %v", none, err)
+	}
+	// O-3.2-03
+	if none, err := w.service.Conversation(t.Context(), otherGuest, "cnv_1", 3); err != nil || len(none) != 0 {
+		t.Errorf("for another signed-out Session: %+v, %v", none, err)
 	}
 }
 

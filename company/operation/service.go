@@ -145,13 +145,16 @@ func revise(tx *database.Tx, r record, revision Revision, now time.Time) (Tracke
 	return r.tracked(now), nil
 }
 
-// Conversation returns the newest operations that came up in a conversation, at most limit, final ones too.
-func (s *Service) Conversation(ctx context.Context, conversationID string, limit int) ([]Tracked, error) {
+// Conversation returns the newest operations that came up in a conversation, at most limit, final ones too: of those, the ones
+// that by may use. A conversation goes on in other Sessions, an operation proposed to a signed-out one does not (3.2).
+func (s *Service) Conversation(ctx context.Context, by guard.Principal, conversationID string, limit int) ([]Tracked, error) {
 	now := s.Now()
 	var list []Tracked
 	err := s.Database.Query(ctx, func(scan func(...any) error) error {
 		r, err := scanRecord(scan)
-		list = append(list, r.tracked(now))
+		if err == nil && r.allows(by, true) == nil {
+			list = append(list, r.tracked(now))
+		}
 		return err
 	}, selectConversation, conversationID, limit)
 	if err != nil {
