@@ -223,24 +223,34 @@ func TestParseError(t *testing.T) {
 		},
 		// Q18: the header first
 		"header and body": {
-			403, http.Header{"Www-Authenticate": {`DPoP error="insufficient_scope", scope="poppy:write"`}}, `{"error":"sign_in_required","error_description":"x","scope":"y"}`,
+			403,
+			http.Header{"Www-Authenticate": {`DPoP error="insufficient_scope", scope="poppy:write"`}},
+			`{"error":"sign_in_required","error_description":"x","scope":"y"}`,
 			poppy.Error{Code: poppy.ErrInsufficientScope, Scope: "poppy:write"},
 		},
 		"header, and its scope in the body": {
-			403, http.Header{"Www-Authenticate": {`DPoP error="insufficient_scope"`}}, `{"error":"insufficient_scope","scope":"poppy:write"}`,
+			403,
+			http.Header{"Www-Authenticate": {`DPoP error="insufficient_scope"`}},
+			`{"error":"insufficient_scope","scope":"poppy:write"}`,
 			poppy.Error{Code: poppy.ErrInsufficientScope, Scope: "poppy:write"},
 		},
 		"header without error": {
-			403, http.Header{"Www-Authenticate": {`DPoP algs="ES256"`}}, `{"error":"sign_in_required"}`,
+			403,
+			http.Header{"Www-Authenticate": {`DPoP algs="ES256"`}},
+			`{"error":"sign_in_required"}`,
 			poppy.Error{Code: poppy.ErrSignInRequired},
 		},
 		"malformed header": {
-			401, http.Header{"Www-Authenticate": {`DPoP error="invalid_dpop_proof`}}, `{"error":"use_dpop_nonce"}`,
+			401,
+			http.Header{"Www-Authenticate": {`DPoP error="invalid_dpop_proof`}},
+			`{"error":"use_dpop_nonce"}`,
 			poppy.Error{Code: poppy.ErrUseDPoPNonce},
 		},
 		// Q2: the code counts, whatever the status
 		"sign_in_required with 401": {
-			401, http.Header{"Www-Authenticate": {`dpop ERROR=sign_in_required`}}, ``,
+			401,
+			http.Header{"Www-Authenticate": {`dpop ERROR=sign_in_required`}},
+			``,
 			poppy.Error{Code: poppy.ErrSignInRequired},
 		},
 		// no code at all
@@ -251,20 +261,28 @@ func TestParseError(t *testing.T) {
 		"bare 500":           {500, nil, `oops`, poppy.Error{}},
 		// section 4.3: an API keeps its own body
 		"429 with a body of the API's": {
-			429, http.Header{"Retry-After": {"30"}}, `{"error":{"message":"slow"}}`,
+			429,
+			http.Header{"Retry-After": {"30"}},
+			`{"error":{"message":"slow"}}`,
 			poppy.Error{Code: poppy.ErrRateLimited, RetryAfter: 30 * time.Second},
 		},
 		// the scheme that the agent's proofs belong to
 		"both schemes, DPoP first": {
-			401, http.Header{"Www-Authenticate": {`Bearer error="invalid_token"`, `DPoP error="use_dpop_nonce"`}, "Dpop-Nonce": {"n-1"}}, ``,
+			401,
+			http.Header{"Www-Authenticate": {`Bearer error="invalid_token"`, `DPoP error="use_dpop_nonce"`}, "Dpop-Nonce": {"n-1"}},
+			``,
 			poppy.Error{Code: poppy.ErrUseDPoPNonce, Nonce: "n-1"},
 		},
 		"only Bearer": {
-			401, http.Header{"Www-Authenticate": {`Bearer error="invalid_token", error_description="Expired, sorry"`}}, ``,
+			401,
+			http.Header{"Www-Authenticate": {`Bearer error="invalid_token", error_description="Expired, sorry"`}},
+			``,
 			poppy.Error{Code: poppy.ErrInvalidToken, Description: "Expired, sorry"},
 		},
 		"an extension": {
-			403, http.Header{"Www-Authenticate": {`DPoP error="extension_required", extension="operations"`}}, ``,
+			403,
+			http.Header{"Www-Authenticate": {`DPoP error="extension_required", extension="operations"`}},
+			``,
 			poppy.Error{Code: poppy.ErrExtensionRequired, Extension: "operations"},
 		},
 		"a code of later":          {400, nil, `{"error":"too_shiny","x":1}`, poppy.Error{Code: "too_shiny"}},

@@ -113,7 +113,11 @@ var ErrStop = errors.New("stop following the conversation")
 // UndeliveredError says that a message did not arrive, or may not have. It is kept, and the next Send or Flush, also after
 // a restart, sends it again as it is, so that the Company takes it once (7.3). The cause may be a [*poppy.Error] that says
 // what is needed first, such as sign_in_required.
-type UndeliveredError struct{ Err error }
+type UndeliveredError struct {
+	Err error
+	// MayHaveArrived tells that an attempt was not answered, so that the Company may have the message.
+	MayHaveArrived bool
+}
 
 // Error says what becomes of the message.
 func (e *UndeliveredError) Error() string {

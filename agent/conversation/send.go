@@ -87,17 +87,19 @@ func (c *Conversation) flush(ctx context.Context) (poppy.State, error) {
 		path = []string{conversationID, poppy.PathMessages}
 	}
 	accepted, err := c.post(ctx, message.Body, path...)
-	if lost(err) {
+	unanswered := lost(err)
+	if unanswered {
 		accepted, err = c.post(ctx, message.Body, path...)
 	}
-	if lost(err) || undecided(err) {
-		return poppy.State{}, &UndeliveredError{err}
+	// A refusal of the second attempt does not speak for the first one.
+	if err != nil && (unanswered || undecided(err)) {
+		return poppy.State{}, &UndeliveredError{Err: err, MayHaveArrived: unanswered}
 	}
 	if err != nil {
 		return poppy.State{}, errors.Join(err, c.discard(ctx))
 	}
 	if conversationID == "" && accepted.ConversationID == "" {
-		return poppy.State{}, &UndeliveredError{errors.New("the Company did not say which conversation it started")}
+		return poppy.State{}, &UndeliveredError{Err: errors.New("the Company did not say which conversation it started"), MayHaveArrived: true}
 	}
 	if err := c.delivered(ctx, cmp.Or(conversationID, accepted.ConversationID)); err != nil {
 		return poppy.State{}, err

@@ -22,14 +22,14 @@ func brokerError(err error) error {
 	if !ok {
 		return err
 	}
-	text := string(refused.Code) + ": " + refused.Message
+	lines := []string{string(refused.Code) + ": " + refused.Message}
 	for _, field := range refused.Fields {
-		text += "\n" + field.Pointer + " " + field.Problem
+		lines = append(lines, field.Pointer+" "+field.Problem)
 	}
 	if refused.Code == operation.Unavailable {
-		text += "\nis the broker running? start it with: countersign broker serve"
+		lines = append(lines, "is the broker running? start it with: countersign broker serve")
 	}
-	return errors.New(text)
+	return errors.New(strings.Join(lines, "\n"))
 }
 
 func newOperation(t *terminal) *cobra.Command {

@@ -37,7 +37,7 @@ func startProcess(ctx context.Context, name, log string, env []string, args ...s
 		return nil, fmt.Errorf("starting %s: %w", name, err)
 	}
 	defer file.Close() // the child has its own
-	p := &process{name: name, cmd: exec.Command(self, args...), log: log, done: make(chan struct{})}
+	p := &process{name: name, cmd: exec.CommandContext(context.WithoutCancel(ctx), self, args...), log: log, done: make(chan struct{})}
 	p.cmd.Stderr = file
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM, Setpgid: true} // Ctrl-C is ours to pass on

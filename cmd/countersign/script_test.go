@@ -95,7 +95,9 @@ func end(ts *testscript.TestScript, _ bool, args []string) {
 	}
 	if len(args) == 2 && args[1] == "KILL" {
 		ts.Check(p.cmd.Process.Kill())
-		_ = <-p.ended // as by a power failure, so not well
+		if err := <-p.ended; err == nil {
+			ts.Fatalf("%s ended before it was killed", args[0])
+		}
 		return
 	}
 	ts.Check(p.cmd.Process.Signal(syscall.SIGTERM))

@@ -221,7 +221,7 @@ func outcome(err error) provider.Outcome {
 
 // refusalOf tells whether an error says that nothing was done.
 func refusalOf(err error) (*provider.Error, bool) {
-	if _, ok := errors.AsType[*conversation.UndeliveredError](err); ok && poppy.CodeOf(err) == "" {
+	if undelivered, ok := errors.AsType[*conversation.UndeliveredError](err); ok && undelivered.MayHaveArrived {
 		return nil, false
 	}
 	if _, ok := errors.AsType[*operation.UnknownError](err); ok {
