@@ -161,7 +161,7 @@ func (i agentInit) write(dir string) error {
 	if err != nil {
 		return err
 	}
-	text := fmt.Sprintf(`# A Personal Agent. Lines that begin with # and a setting show what it is when left out.
+	text := fmt.Sprintf(`# A Personal Agent. Lines that begin with # and a setting show what it is when left out, or an example.
 
 # Who the agent is to Companies: the https URL where they read its name and its public keys (protocol 4.1).
 client_id = %s

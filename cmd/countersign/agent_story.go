@@ -27,6 +27,9 @@ func (s *agentSide) withSession(ctx context.Context, domain string, which sessio
 		return err
 	}
 	in, err := s.Sessions.Open(ctx, company, which)
+	if poppy.CodeOf(err) == poppy.ErrInvalidClient {
+		return fmt.Errorf("%w\nthe Company could not make sure who the agent is: is 'countersign agent serve' running, and can the Company reach %s?\nor the Company has blocked the agent", err, s.config.ClientID)
+	}
 	if err != nil {
 		return err
 	}
@@ -199,11 +202,11 @@ func (s *agentSide) chat(ctx context.Context, t *terminal, in *session.Session, 
 		return err
 	}
 	type line struct {
-		Role      poppy.Role       `json:"role"`
-		Sender    poppy.Sender     `json:"sender"`
-		Text      string           `json:"text"`
-		Data      poppy.Object     `json:"data,omitzero"`
-		Operation *poppy.Operation `json:"operation,omitzero"`
+		Role      poppy.Role     `json:"role"`
+		Sender    poppy.Sender   `json:"sender"`
+		Text      string         `json:"text"`
+		Data      poppy.Object   `json:"data,omitzero"`
+		Operation *operationView `json:"operation,omitzero"`
 	}
 	lines := []line{}
 	err = reply(ctx, c, draft.Text, func(event conversation.Event) error {
@@ -215,7 +218,12 @@ func (s *agentSide) chat(ctx context.Context, t *terminal, in *session.Session, 
 			return nil
 		}
 		if t.json {
-			lines = append(lines, line{m.Role, m.Sender, m.Text.Verbatim(), m.Data, m.Operation})
+			l := line{m.Role, m.Sender, m.Text.Verbatim(), m.Data, nil}
+			if m.Operation != nil {
+				v := newOperationView(*m.Operation)
+				l.Operation = &v
+			}
+			lines = append(lines, l)
 			return nil
 		}
 		printMessage(t, in.Company, m)
@@ -237,14 +245,14 @@ func (s *agentSide) chat(ctx context.Context, t *terminal, in *session.Session, 
 }
 
 func printMessage(t *terminal, company discovery.Company, m *conversation.Message) {
-	who := "you"
+	who := "your side, as " + company.Domain + " has it" // all that it knows of us it may have made up (9.1)
 	switch {
 	case m.Role != poppy.RoleUser && m.Sender == poppy.SenderHuman:
 		who = company.Domain + ", a person"
 	case m.Role != poppy.RoleUser:
 		who = company.Domain
 	case m.Sender == poppy.SenderAgent:
-		who = "agent"
+		who = "your agent, as " + company.Domain + " has it"
 	}
 	t.say("%s", bold.Render(who))
 	t.say("%s", indent("  ", m.Text.Verbatim()))
@@ -283,6 +291,22 @@ func printOperation(t *terminal, company discovery.Company, o poppy.Operation) {
 	}
 }
 
+// operationView is an operation for a program, with the digest that confirm takes while it is proposed.
+type operationView struct {
+	poppy.Operation
+	Digest string `json:"digest,omitempty"`
+}
+
+func newOperationView(o poppy.Operation) operationView {
+	v := operationView{Operation: o}
+	if o.State == poppy.OperationProposed {
+		if digest, err := o.TermsDigest(); err == nil { // without one the operation cannot be confirmed
+			v.Digest = digest
+		}
+	}
+	return v
+}
+
 func stateWords(state poppy.OperationState) string {
 	switch state {
 	case poppy.OperationProposed:
@@ -294,7 +318,7 @@ func stateWords(state poppy.OperationState) string {
 	case poppy.OperationFailed:
 		return bad.Render("could not complete:")
 	case poppy.OperationCancelled:
-		return "did not go on with (cancelled):"
+		return "no longer goes on with (cancelled):"
 	case poppy.OperationExpired:
 		return "no longer offers (expired):"
 	}
@@ -327,7 +351,7 @@ func newAgentOperations(t *terminal, open func(*cobra.Command) (*agentSide, erro
 	}
 	show := func(in *session.Session, o poppy.Operation) error {
 		if t.json {
-			return t.writeJSON(o)
+			return t.writeJSON(newOperationView(o))
 		}
 		printOperation(t, in.Company, o)
 		return nil
@@ -341,7 +365,11 @@ func newAgentOperations(t *terminal, open func(*cobra.Command) (*agentSide, erro
 					return err
 				}
 				if t.json {
-					return t.writeJSON(map[string]any{"operations": append([]poppy.Operation{}, all...)})
+					views := []operationView{}
+					for _, o := range all {
+						views = append(views, newOperationView(o))
+					}
+					return t.writeJSON(map[string]any{"operations": views})
 				}
 				if len(all) == 0 {
 					t.say("Nothing is open at %s.", in.Company.Domain)
@@ -393,7 +421,13 @@ Company is told that it is declined. A script that has shown the terms itself gi
 				if err != nil {
 					return err
 				}
-				return show(in, o)
+				if err := show(in, o); err != nil || o.State == poppy.OperationCancelled {
+					return err
+				}
+				if o.State == poppy.OperationInProgress {
+					return pendingError("the Company was asked to stop it, and does not know yet whether it could")
+				}
+				return fmt.Errorf("too late: the operation is %s", o.State)
 			})
 		},
 	}
@@ -436,7 +470,7 @@ type asker struct {
 }
 
 // Ask implements operation.Asker.
-func (a asker) Ask(_ context.Context, q operation.Question) (bool, error) {
+func (a asker) Ask(ctx context.Context, q operation.Question) (bool, error) {
 	if a.digest != "" {
 		current, err := a.operation.TermsDigest()
 		if err != nil {
@@ -451,5 +485,5 @@ func (a asker) Ask(_ context.Context, q operation.Question) (bool, error) {
 	if q.Terms != "" {
 		fmt.Fprintln(a.t.errs, indent("  │ ", q.Terms))
 	}
-	return a.t.ask("Confirm exactly these terms?")
+	return a.t.ask(ctx, "Confirm exactly these terms? On no the Company is told that you decline.")
 }

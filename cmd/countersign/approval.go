@@ -148,8 +148,8 @@ func newDecision(t *terminal, with withOperator, use, short, question string,
 			case a.State != approval.Pending:
 				return fmt.Errorf("it is %s already", a.State)
 			case digest == "":
-				t.showApproval(a, &terms)
-				yes, err := t.ask(question)
+				(&terminal{out: t.errs}).showApproval(a, &terms) // data stays clean for --json
+				yes, err := t.ask(ctx, question)
 				if err != nil {
 					return err
 				}

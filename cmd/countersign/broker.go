@@ -286,6 +286,11 @@ func newBrokerInit(t *terminal) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "init FOLDER", Short: "Write a configuration, a policy and the secrets of one client and one operator", Args: arguments("FOLDER"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if init.agent != "" { // before anything is written, so that trying again meets no leftovers
+				if _, err := os.Stat(filepath.Join(init.agent, agentFile)); err != nil {
+					return usage("--agent " + plain(init.agent) + ": there is no " + agentFile + " in it\nmake an agent first: countersign agent init FOLDER")
+				}
+			}
 			if err := init.write(args[0]); err != nil {
 				return err
 			}
@@ -338,7 +343,7 @@ func (i brokerInit) write(dir string) error {
 		companies = "# Companies, reached through this agent. The model never sees its keys and tokens.\n[company]\nagent = " + tomlString(relative) + "\n# person = \"me\"                 # whom it acts for; never sent to anyone\n"
 	}
 	text := fmt.Sprintf(`# A broker: clients submit typed operations, the policy and people decide, providers execute.
-# Lines that begin with # and a setting show what it is when left out.
+# Lines that begin with # and a setting show what it is when left out, or an example.
 
 # state = "broker.db"
 # policy = "policy.cedar"       # what may be submitted, and what may run without asking; check it with: countersign policy check

@@ -207,7 +207,12 @@ func (h hostConfig) check(f *config.File) error {
 	if len(h.Companies) == 0 {
 		all = append(all, f.Problem("company", "is missing", "add a [[company]] table, or write a new file with: countersign company init FOLDER"))
 	}
+	issuers := make(map[string]bool)
 	for i, c := range h.Companies {
+		if issuers[c.Issuer] {
+			all = append(all, f.Problem(fmt.Sprintf("company[%d].issuer", i), "is that of another Company of this file, though an issuer is exactly one (section 3.2)", "give each its own"))
+		}
+		issuers[c.Issuer] = true
 		at := func(field string) string { return fmt.Sprintf("company[%d].%s", i, field) }
 		if mistakes, ok := errors.AsType[company.Mistakes](c.values().Validate()); ok {
 			for _, m := range mistakes {

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,6 +30,7 @@ type world struct {
 	shop    *process
 	docs    *process
 	agent   *agentSide
+	keep    bool // whether the folder stays, for its logs
 }
 
 // newWorld writes both sides' configurations, starts them, and opens the agent. What the shop offers can be confirmed for a time
@@ -84,7 +88,7 @@ func (w *world) close() error {
 			all = append(all, p.stop())
 		}
 	}
-	if w.dir != "" {
+	if w.dir != "" && !w.keep {
 		all = append(all, os.RemoveAll(w.dir))
 	}
 	return errors.Join(all...)
@@ -193,12 +197,12 @@ type storyAsker struct {
 }
 
 // Ask implements operation.Asker.
-func (a storyAsker) Ask(context.Context, operation.Question) (bool, error) {
+func (a storyAsker) Ask(ctx context.Context, _ operation.Question) (bool, error) {
 	if a.once {
-		a.t.say("\nConfirm exactly these terms? [y/N] y   %s", faint.Render("(--once plays the person's yes)"))
+		a.t.say("\nConfirm exactly these terms? [y/n] y   %s", faint.Render("(--once plays the person's yes)"))
 		return true, nil
 	}
-	return a.t.ask("\nConfirm exactly these terms?")
+	return a.t.ask(ctx, "\nConfirm exactly these terms?")
 }
 
 func (s *story) confirm(ctx context.Context) error {
@@ -258,7 +262,11 @@ func (w *world) play(ctx context.Context, steps []step) error {
 			if _, ok := errors.AsType[errSilent](err); ok {
 				return err
 			}
-			return fmt.Errorf("step %d, could not %s: %w\nlogs: %s and %s", i+1, s.name, err, w.shop.log, w.docs.log)
+			if ctx.Err() != nil {
+				return pendingError("stopped in step " + strconv.Itoa(i+1) + ": nothing goes on")
+			}
+			w.keep = true
+			return fmt.Errorf("step %d, could not %s: %w\nthe logs are kept in %s", i+1, s.name, err, w.dir)
 		}
 	}
 	return nil
@@ -273,8 +281,12 @@ func newDemo(t *terminal) *cobra.Command {
 plays how the agent gets a jacket held at the shop: found, asked, proposed, approved by you, confirmed, performed once.`,
 		Example: "countersign demo\ncountersign demo --once\ncountersign demo --story broker --branch changed --once",
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			signal.Ignore(syscall.SIGPIPE) // who stops reading leaves a demo that still ends and removes its folder
 			switch story {
 			case "shop":
+				if cmd.Flags().Changed("branch") {
+					return usage("--branch is about the broker's story\nadd --story broker")
+				}
 				return playDemo(cmd.Context(), t, once)
 			case "broker":
 				return playBrokerDemo(cmd.Context(), t, branch, once)
@@ -292,13 +304,7 @@ func playDemo(ctx context.Context, t *terminal, once bool) (err error) {
 	began := time.Now()
 	t.say("%s", bold.Render("A shop, a personal agent, and one jacket"))
 	w, err := newWorld(ctx, t, "20m")
-	keep := false // the folder of a failed demo holds the logs that tell why
-	defer func() {
-		if keep {
-			return
-		}
-		err = errors.Join(err, w.close())
-	}()
+	defer func() { err = errors.Join(err, w.close()) }()
 	if err != nil {
 		return err
 	}
@@ -315,12 +321,12 @@ func playDemo(ctx context.Context, t *terminal, once bool) (err error) {
 	self := commandName()
 	t.say(`
   export COUNTERSIGN_CONFIG=%s
-  %[2]s agent chat outdoor.example "And in large?" --new        %[3]s
   %[2]s agent chat outdoor.example "The insulated jacket in medium, please"
+  %[2]s agent chat outdoor.example "Or rather in large?"         %[3]s
   %[2]s agent operations list outdoor.example
   %[2]s agent operations confirm outdoor.example OPERATION
   %[2]s company agents block https://agent.example/agent.json -c %[4]s
-`, filepath.Join(w.dir, "me"), self, faint.Render("# asks for another size"), filepath.Join(w.dir, "shop"))
+`, filepath.Join(w.dir, "me"), self, faint.Render("# while nothing is confirmed: new terms, revision 2"), filepath.Join(w.dir, "shop"))
 	t.say("What the shop says is in %s. Ctrl-C ends the demo and removes the folder.", filepath.Join(w.dir, "shop", companyFile))
 	select {
 	case <-ctx.Done():

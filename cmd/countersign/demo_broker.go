@@ -430,6 +430,10 @@ func (s *brokerStory) result(ctx context.Context) error {
 	if err := s.follow(ctx); err != nil {
 		return err
 	}
+	if s.submitted.State == operation.Denied {
+		s.t.say("You denied it: the model is told so, and nothing was done. This was --branch %s.", branchDeny)
+		return errSilent(exitFailed)
+	}
 	if s.submitted.State != operation.Succeeded {
 		if s.submitted.Error != nil {
 			return fmt.Errorf("the operation ended as %s: %s", s.submitted.State, plain(s.submitted.Error.Message))
@@ -507,7 +511,7 @@ func (s *brokerStory) prove(ctx context.Context) error {
 		}
 	}
 	s.t.say("%s no part of any of these is in it: %s", good.Render("✓"), strings.Join(looked, ", "))
-	s.t.say("%s no Session Token either: the shop knows each by its hash, and none of the %d words that are long enough has one", good.Render("✓"), tokens)
+	s.t.say("%s no Session Token either: the shop knows each by its hash, and of the words that could be one (%d) none has it", good.Render("✓"), tokens)
 	s.t.say("%s no private key, no authorization, no signed token", good.Render("✓"))
 	return nil
 }

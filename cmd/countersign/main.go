@@ -28,8 +28,10 @@ func main() { os.Exit(execute(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 
 // execute runs one command line and returns its exit code.
 func execute(args []string, in io.Reader, out, errs io.Writer) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// A closed terminal stops it too, so that what it started is stopped and what it made is removed.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	t := newTerminal(in, out, errs)
 	root := newRoot(t)
 	root.SetArgs(args)
@@ -55,6 +57,8 @@ func newRoot(t *terminal) *cobra.Command {
 Nothing with an effect happens until its exact terms were approved, and it happens at most once.
 Start with: countersign demo`,
 		SilenceUsage: true,
+		Args:         cobra.ArbitraryArgs,
+		RunE:         runGroup,
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage(fmt.Sprintf("%v\nsee %s --help", err, cmd.CommandPath()))
@@ -66,16 +70,18 @@ Start with: countersign demo`,
 // group is a command that only has commands of its own.
 func group(use, short, long string, children ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: use, Short: short, Long: long,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usage(fmt.Sprintf("there is no command %q\nsee %s --help", cmd.CommandPath()+" "+plain(args[0]), cmd.CommandPath()))
-			}
-			return cmd.Help()
-		},
+		Use: use, Short: short, Long: long, RunE: runGroup,
 	}
 	cmd.AddCommand(children...)
 	return cmd
+}
+
+// runGroup shows what a group has, and names a word that it has not.
+func runGroup(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usage(fmt.Sprintf("there is no command %q\nsee %s --help", cmd.CommandPath()+" "+plain(args[0]), cmd.CommandPath()))
+	}
+	return cmd.Help()
 }
 
 // usageError is a wrong command line or configuration.

@@ -150,6 +150,11 @@ func newOperationSubmit(t *terminal, path *string, as *clientFlags) *cobra.Comma
 			if strings.TrimSpace(request.Reason) == "" {
 				return usage("--reason is missing\nit tells the person who approves why this is wanted")
 			}
+			for flag, text := range map[string]string{"--target-json": target, "--arguments-json": argumentsJSON} {
+				if _, err := strictjson.Canonical([]byte(text)); err != nil {
+					return usage(flag + ": " + err.Error())
+				}
+			}
 			client, _, err := as.client(*path)
 			if err != nil {
 				return err

@@ -49,7 +49,7 @@ func newPolicyCheck(t *terminal, path *string) *cobra.Command {
 			if t.json {
 				return t.writeJSON(map[string]any{"file": file, "ok": true})
 			}
-			t.say("%s is sound.", file)
+			t.say("%s is sound. A running broker takes it up when it is started again.", file)
 			return nil
 		},
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -77,20 +78,40 @@ func (t *terminal) writeJSON(v any) error {
 	return err
 }
 
-// ask puts a question that is answered with yes or no. Anything but a clear yes is no.
-func (t *terminal) ask(question string) (bool, error) {
-	fmt.Fprintf(t.out, "%s [y/N] ", question)
-	line, err := t.in.ReadString('\n')
-	if err != nil && (!errors.Is(err, io.EOF) || line == "") {
-		fmt.Fprintln(t.out)
-		return false, usage("no answer: there is no terminal to ask at\nrun it in a terminal, or answer with --yes where the command offers it")
+// ask puts a question that is answered with yes or no, on the stream for errors, so that data stays clean. Anything but
+// one of the two is no answer: an error that tells so, as an end of the input or of ctx is.
+func (t *terminal) ask(ctx context.Context, question string) (yes bool, err error) {
+	fmt.Fprintf(t.errs, "%s [y/n] ", question)
+	type input struct {
+		line string
+		err  error
 	}
-	switch strings.ToLower(strings.TrimSpace(line)) {
-	case "y", "yes":
-		return true, nil
-	default:
-		return false, nil
+	read := make(chan input, 1)
+	go func() { // ends with the process: reading from a terminal cannot be cancelled
+		line, err := t.in.ReadString('\n')
+		read <- input{line, err}
+	}()
+	select {
+	case got := <-read:
+		if ctx.Err() != nil {
+			break // Ctrl-C came before the answer
+		}
+		if got.err != nil && (!errors.Is(got.err, io.EOF) || got.line == "") {
+			fmt.Fprintln(t.errs)
+			return false, usage("no answer: there is no terminal to ask at\nrun it in a terminal, or give the digest that was shown with --digest")
+		}
+		switch strings.ToLower(strings.TrimSpace(got.line)) {
+		case "y", "yes":
+			return true, nil
+		case "n", "no":
+			return false, nil
+		default:
+			return false, pendingError("neither yes nor no: nothing was decided")
+		}
+	case <-ctx.Done():
 	}
+	fmt.Fprintln(t.errs)
+	return false, pendingError("stopped: nothing was decided")
 }
 
 // plain makes text from outside safe to print: control characters, which could move the cursor or forge lines, and

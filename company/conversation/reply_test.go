@@ -511,6 +511,13 @@ func TestHowLongAReadIsHeld(t *testing.T) {
 		if page, took = do("GET", "/"+id+"/events?wait=20", ""); took != 0 || len(page.Events) != 8 {
 			t.Errorf("a read from the beginning: %v, %d events", took, len(page.Events))
 		}
+		// Who hangs up is not waited for.
+		gone, hangUp := context.WithTimeout(ctx, time.Second)
+		defer hangUp()
+		began := time.Now()
+		if _, err := w.service.Read(gone, guest, id, cursor, 20*time.Second); err != nil || time.Since(began) != time.Second {
+			t.Errorf("hung up: %v after %v", err, time.Since(began))
+		}
 		// Closing is an event too.
 		group.Go(func() {
 			time.Sleep(2 * time.Second)
@@ -521,12 +528,9 @@ func TestHowLongAReadIsHeld(t *testing.T) {
 		if page, took = do("GET", "/"+id+"/events?wait=20&cursor="+cursor, ""); took != 2*time.Second || outline(page.Events) != "closed/agent" {
 			t.Errorf("closed meanwhile: %v\n%s", took, outline(page.Events))
 		}
-		// Who hangs up is not waited for.
-		gone, hangUp := context.WithTimeout(ctx, time.Second)
-		defer hangUp()
-		began := time.Now()
-		if _, err := w.service.Read(gone, guest, id, page.Cursor, 20*time.Second); err != nil || time.Since(began) != time.Second {
-			t.Errorf("hung up: %v after %v", err, time.Since(began))
+		// After it nothing more can come, so nothing waits.
+		if page, took = do("GET", "/"+id+"/events?wait=20&cursor="+page.Cursor, ""); took != 0 || len(page.Events) != 0 {
+			t.Errorf("closed before: %v\n%s", took, outline(page.Events))
 		}
 	})
 }

@@ -251,7 +251,7 @@ func (s *Service) hold(ctx context.Context, by guard.Principal, conversationID, 
 	defer limit.Stop()
 	for {
 		page, last, err := s.read(ctx, by, conversationID, cursor)
-		if err != nil || wait == 0 || enough(page, last) {
+		if err != nil || wait == 0 || enough(page, last) || page.Status == poppy.StatusClosed { // nothing more can come
 			return page, err
 		}
 		select {

@@ -88,6 +88,9 @@ func WriteJSON(w http.ResponseWriter, status int, v any) error {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if w.Header().Get("Cache-Control") == "" {
+		w.Header().Set("Cache-Control", "no-store") // as a rule it is about one party alone
+	}
 	w.WriteHeader(status)
 	_, _ = w.Write(body)
 	return nil
