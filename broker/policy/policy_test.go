@@ -232,3 +232,27 @@ when { context.company == "outdoor.example" };
 		}
 	}
 }
+
+func TestUnknownNamesWhatNeverMatches(t *testing.T) {
+	t.Parallel()
+	engine, err := policy.Parse("test", []byte(`
+@id("ok") permit (principal == Client::"a", action == Action::"submit", resource in Family::"company.operation");
+@id("typo") forbid (principal == Client::"asistant", action, resource in Family::"dmo");
+@id("inside") forbid (principal, action, resource) when { principal == Client::"b" || resource == Operation::"company.operation.confirm" };
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := engine.Unknown([]string{"a"}, []string{"company.operation.confirm"})
+	want := []string{
+		`rule "inside" names Client::"b", which this broker does not have`,
+		`rule "typo" names Client::"asistant", which this broker does not have`,
+		`rule "typo" names Family::"dmo", which this broker does not have`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if unknown := engine.Unknown([]string{"a", "asistant", "b"}, []string{"company.operation.confirm", "dmo.x"}); unknown != nil {
+		t.Errorf("all are known now: %v", unknown)
+	}
+}

@@ -187,6 +187,13 @@ type door struct {
 
 // doors are the ways in that the configuration opens.
 func (b *brokerSide) doors(ctx context.Context) ([]door, error) {
+	everything, err := catalogue()
+	if err != nil {
+		return nil, err
+	}
+	for _, warning := range b.broker.Policy.Unknown(b.clients.IDs(), names(everything)) {
+		b.log.Warn("the policy has a rule that never matches", "rule", warning)
+	}
 	offered := make(map[string][]provider.Descriptor)
 	for _, id := range b.clients.IDs() {
 		list, err := b.broker.Offered(ctx, id)
@@ -499,16 +506,17 @@ func readSecret(path string) (secret.Text, error) {
 	return secret.New(strings.TrimSpace(string(data))), nil
 }
 
-// catalogue is everything that a broker can offer, for looking at. Nothing of it can be executed: it reaches no Company.
-func catalogue(journal string) (*provider.Registry, func() error, error) {
-	file, err := demo.OpenFile(journal)
-	if err != nil {
-		return nil, nil, err
+// catalogue is everything that a broker can offer, for looking at. Nothing of it can be executed: it reaches no Company and has
+// no file.
+func catalogue() (*provider.Registry, error) {
+	return provider.NewRegistry(append(demo.Operations(nil), companyprovider.Operations(companyprovider.Options{})...)...)
+}
+
+// names are the names of what a registry offers.
+func names(r *provider.Registry) []string {
+	var all []string
+	for _, d := range r.Descriptors() {
+		all = append(all, d.Name)
 	}
-	all := append(demo.Operations(file), companyprovider.Operations(companyprovider.Options{})...)
-	registry, err := provider.NewRegistry(all...)
-	if err != nil {
-		return nil, nil, errors.Join(err, file.Close())
-	}
-	return registry, file.Close, nil
+	return all
 }

@@ -1,10 +1,7 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -43,16 +40,42 @@ func newPolicyCheck(t *terminal, path *string) *cobra.Command {
 			} else if file, err = policyPath(*path); err != nil {
 				return err
 			}
-			if err := policy.Check(file); err != nil {
+			engine, err := policy.Load(file)
+			if err != nil {
 				return usageError{err}
 			}
+			unknown, err := unknownNames(*path, engine)
+			if err != nil {
+				return err
+			}
 			if t.json {
-				return t.writeJSON(map[string]any{"file": file, "ok": true})
+				return t.writeJSON(map[string]any{"file": file, "ok": true, "warnings": append([]string{}, unknown...)})
 			}
 			t.say("%s is sound. A running broker takes it up when it is started again.", file)
+			for _, warning := range unknown {
+				t.say("%s %s: it never matches", bad.Render("warning:"), plain(warning))
+			}
 			return nil
 		},
 	}
+}
+
+// unknownNames are the warnings about an engine's rules, by the clients of the broker at path, if there is one, and by every
+// operation that a broker can offer.
+func unknownNames(path string, engine *policy.Engine) ([]string, error) {
+	var b brokerConfig
+	if _, err := loadConfig(path, brokerFile, &b); err != nil {
+		return nil, nil //nolint:nilerr // a policy file can be checked alone; then its clients are not known
+	}
+	offered, err := catalogue()
+	if err != nil {
+		return nil, err
+	}
+	var clients []string
+	for _, c := range b.Clients {
+		clients = append(clients, c.ID)
+	}
+	return engine.Unknown(clients, names(offered)), nil
 }
 
 func newPolicyExplain(t *terminal, path *string) *cobra.Command {
@@ -60,12 +83,7 @@ func newPolicyExplain(t *terminal, path *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "explain OPERATION", Short: "Say what the policy would decide about an operation, and which rules would", Args: arguments("OPERATION"),
 		Example: `countersign policy explain company.operation.confirm --client assistant --target-json '{"company":"outdoor.example","operation":"op_1"}'`,
-		RunE: func(_ *cobra.Command, args []string) (err error) {
-			scratch, err := os.MkdirTemp("", "countersign-explain-") // opening the providers must not touch what a running broker holds
-			if err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
+		RunE: func(_ *cobra.Command, args []string) error {
 			file, err := policyPath(*path)
 			if err != nil {
 				return err
@@ -74,14 +92,13 @@ func newPolicyExplain(t *terminal, path *string) *cobra.Command {
 			if err != nil {
 				return usageError{err}
 			}
-			offered, closeAll, err := catalogue(filepath.Join(scratch, "demo.jsonl"))
+			offered, err := catalogue()
 			if err != nil {
 				return err
 			}
-			defer func() { err = errors.Join(err, closeAll()) }()
 			op, descriptor, found := offered.Find(args[0])
 			if !found {
-				return usage(fmt.Sprintf("there is no operation %s\nsee countersign operation list, or the tools that the broker offers", plain(args[0])))
+				return usage(fmt.Sprintf("there is no operation %s\nthere are: %s", plain(args[0]), strings.Join(names(offered), ", ")))
 			}
 			canonicalTarget, err := provider.Canonical(strictjson.Raw(target))
 			if err != nil {
