@@ -499,7 +499,7 @@ func (c *clientFlags) resolve(path, role string, from func(brokerConfig) (string
 }
 
 func readSecret(path string) (secret.Text, error) {
-	data, err := os.ReadFile(path)
+	data, err := readPrivate(path)
 	if err != nil {
 		return secret.Text{}, usage("the secret cannot be read: " + err.Error() + "\nname its file with --secret-file")
 	}

@@ -309,7 +309,7 @@ func stateName(issuer string) string {
 
 // masterSecret reads the secret that nonces are made with, or makes it.
 func masterSecret(path string) (secret.Text, error) {
-	data, err := os.ReadFile(path)
+	data, err := readPrivate(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		random := make([]byte, 32)
 		if _, err := rand.Read(random); err != nil {

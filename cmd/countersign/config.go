@@ -180,5 +180,17 @@ func writeNew(path string, data []byte, mode os.FileMode) error {
 	return errors.Join(err, file.Close())
 }
 
+// readPrivate reads a file that holds a secret, unless others can read it too.
+func readPrivate(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return nil, usage("others can read " + path + ", which holds a secret\nkeep it to yourself: chmod 600 " + path)
+	}
+	return os.ReadFile(path)
+}
+
 // tomlString quotes a text for a TOML file.
 func tomlString(text string) string { return strconv.Quote(text) }

@@ -262,6 +262,9 @@ func (w *world) play(ctx context.Context, steps []step) error {
 			if _, ok := errors.AsType[errSilent](err); ok {
 				return err
 			}
+			if _, ok := errors.AsType[pendingError](err); ok && ctx.Err() == nil {
+				return pendingError("neither yes nor no: nothing was decided, and nothing is done")
+			}
 			if ctx.Err() != nil {
 				return pendingError("stopped in step " + strconv.Itoa(i+1) + ": nothing goes on")
 			}

@@ -105,7 +105,7 @@ func openBrokerStory(ctx context.Context, w *world, branch string, once bool) (*
 	}
 	host := sdk.NewClient(&sdk.Implementation{Name: "stand-in-for-a-model", Version: "1"}, nil)
 	s.model, err = host.Connect(ctx, &sdk.LoggingTransport{
-		Transport: &sdk.CommandTransport{Command: exec.CommandContext(ctx, self, "broker", "mcp", "-c", folder)},
+		Transport: &sdk.CommandTransport{Command: exec.CommandContext(context.WithoutCancel(ctx), self, "broker", "mcp", "-c", folder)},
 		Writer:    s.transcript,
 	}, nil)
 	return s, err

@@ -12,7 +12,6 @@ import (
 	"runtime/debug"
 	"syscall"
 
-	"charm.land/fang/v2"
 	"github.com/spf13/cobra"
 )
 
@@ -38,9 +37,10 @@ func execute(args []string, in io.Reader, out, errs io.Writer) int {
 	root.SetIn(in)
 	root.SetOut(out)
 	root.SetErr(errs)
-	err := fang.Execute(ctx, root,
-		fang.WithVersion(version()),
-		fang.WithErrorHandler(func(_ io.Writer, _ fang.Styles, err error) { t.fail(err) }))
+	err := root.ExecuteContext(ctx)
+	if err != nil {
+		t.fail(err)
+	}
 	return exitCode(err)
 }
 
@@ -56,9 +56,11 @@ func newRoot(t *terminal) *cobra.Command {
 
 Nothing with an effect happens until its exact terms were approved, and it happens at most once.
 Start with: countersign demo`,
-		SilenceUsage: true,
-		Args:         cobra.ArbitraryArgs,
-		RunE:         runGroup,
+		SilenceUsage:  true,
+		SilenceErrors: true, // execute prints them
+		Version:       version(),
+		Args:          cobra.ArbitraryArgs,
+		RunE:          runGroup,
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage(fmt.Sprintf("%v\nsee %s --help", err, cmd.CommandPath()))
