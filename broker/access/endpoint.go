@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode"
 
 	"countersign/internal/id"
 )
@@ -29,19 +30,20 @@ type Endpoint struct {
 
 // ParseEndpoint reads unix:///absolute/path or http://IP:port.
 func ParseEndpoint(text string) (Endpoint, error) {
+	if path, ok := strings.CutPrefix(text, "unix://"); ok { // as it is: no part of a file's name is encoded
+		if !filepath.IsAbs(path) || filepath.Clean(path) != path || strings.ContainsFunc(path, unicode.IsControl) {
+			return Endpoint{}, errors.New("needs an absolute path, with three slashes: unix:///run/countersign/agent.sock")
+		}
+		if len(path) > maxSocketPath {
+			return Endpoint{}, fmt.Errorf("is longer than the %d bytes that a socket's path may have: choose a shorter directory", maxSocketPath)
+		}
+		return Endpoint{"unix", path}, nil
+	}
 	u, err := url.Parse(text)
 	if err != nil || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return Endpoint{}, errors.New("is not an address: write unix:///absolute/path or http://127.0.0.1:PORT")
 	}
 	switch u.Scheme {
-	case "unix":
-		if u.Host != "" || !filepath.IsAbs(u.Path) || filepath.Clean(u.Path) != u.Path {
-			return Endpoint{}, errors.New("needs an absolute path, with three slashes: unix:///run/countersign/agent.sock")
-		}
-		if len(u.Path) > maxSocketPath {
-			return Endpoint{}, fmt.Errorf("is longer than the %d bytes that a socket's path may have: choose a shorter directory", maxSocketPath)
-		}
-		return Endpoint{"unix", u.Path}, nil
 	case "http":
 		address, err := netip.ParseAddrPort(u.Host)
 		if err != nil || u.Path != "" {

@@ -213,3 +213,21 @@ func TestTransportSendsNothingToStrangers(t *testing.T) {
 		}
 	}
 }
+
+func FuzzParseEndpoint(f *testing.F) {
+	f.Add("unix:///run/countersign/agent.sock")
+	f.Add("http://127.0.0.1:8790")
+	f.Add("http://[::1]:8790/")
+	f.Fuzz(func(t *testing.T, text string) {
+		e, err := access.ParseEndpoint(text)
+		if err != nil {
+			if e != (access.Endpoint{}) {
+				t.Fatal("an endpoint together with an error")
+			}
+			return
+		}
+		if again, err := access.ParseEndpoint(e.String()); err != nil || again != e {
+			t.Fatalf("%q is read as %v, and that as %v (%v)", text, e, again, err)
+		}
+	})
+}
