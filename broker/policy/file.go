@@ -35,12 +35,6 @@ func Load(path string) (*Engine, error) {
 	return Parse(path, text)
 }
 
-// Check returns what is wrong with the policy file at path, nil if nothing is.
-func Check(path string) error {
-	_, err := Load(path)
-	return err
-}
-
 // place finds the line in an error of the parser, which has no type for it.
 var place = regexp.MustCompile(`<input>:(\d+):\d+ ?(.*)`)
 

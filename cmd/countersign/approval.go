@@ -58,7 +58,7 @@ func newApproval(t *terminal) *cobra.Command {
 		newDecision(t, with, "approve", "Approve exactly this plan", "Approve exactly this plan?", (*operatorapi.Client).Approve),
 		newDecision(t, with, "deny", "Deny it", "Deny it?", (*operatorapi.Client).Deny))
 	configFlag(cmd, &path, brokerFile)
-	as.add(cmd)
+	as.add(cmd, roleOperator)
 	cmd.PersistentFlags().BoolVar(&t.json, "json", false, "print data as JSON")
 	return cmd
 }

@@ -239,9 +239,7 @@ func (b *brokerSide) serve(ctx context.Context, t *terminal) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	parts := []func() error{func() error { return b.broker.Run(ctx) }}
+	parts := []func(context.Context) error{b.broker.Run}
 	var at []string
 	for _, d := range doors {
 		e, err := endpoint(b.file, d.field, d.address)
@@ -253,21 +251,12 @@ func (b *brokerSide) serve(ctx context.Context, t *terminal) error {
 			return usageError{b.file.Problem(d.field, "cannot be listened on: "+err.Error(), "")}
 		}
 		at = append(at, d.name+" at "+e.String())
-		parts = append(parts, func() error {
+		parts = append(parts, func(ctx context.Context) error {
 			return web.Serve(ctx, web.Options{Listener: listener, Handler: d.handler, Log: b.log})
 		})
 	}
-	results := make(chan error, len(parts))
-	for _, part := range parts {
-		go func() { results <- part() }()
-	}
 	t.say("%s%s", readyPrefix, strings.Join(at, ", "))
-	var failed error
-	for range parts {
-		failed = errors.Join(failed, <-results)
-		stop() // one part that ends takes the others along
-	}
-	return failed
+	return together(ctx, parts...)
 }
 
 func newBroker(t *terminal) *cobra.Command {
@@ -428,22 +417,28 @@ results, and neither the client's secret nor any other.`,
 			return mcp.ServeStdio(cmd.Context(), server)
 		},
 	}
-	as.add(cmd)
+	as.add(cmd, roleClient)
 	return cmd
 }
+
+// The roles in which a command calls a broker: each is a flag, a table of the configuration and a part of a secret file's name.
+const (
+	roleClient   = "client"
+	roleOperator = "operator"
+)
 
 // clientFlags say whom a command calls the broker as.
 type clientFlags struct{ endpoint, secretFile, id string }
 
-func (c *clientFlags) add(cmd *cobra.Command) {
-	cmd.PersistentFlags().StringVar(&c.id, "client", "", "the client to act as, if the configuration has several")
+func (c *clientFlags) add(cmd *cobra.Command, role string) {
+	cmd.PersistentFlags().StringVar(&c.id, role, "", "the "+role+" to act as, if the configuration has several")
 	cmd.PersistentFlags().StringVar(&c.endpoint, "endpoint", os.Getenv("COUNTERSIGN_ENDPOINT"), "the broker's endpoint, where there is no configuration (COUNTERSIGN_ENDPOINT)")
 	cmd.PersistentFlags().StringVar(&c.secretFile, "secret-file", os.Getenv("COUNTERSIGN_SECRET_FILE"), "the file with the secret (COUNTERSIGN_SECRET_FILE)")
 }
 
 // client is the client that a command calls the broker with, and the prefix of its tools.
 func (c *clientFlags) client(path string) (*agentapi.Client, string, error) {
-	e, s, prefix, err := c.resolve(path, "client", func(b brokerConfig) (string, []callerConfig) { return b.AgentAPI, b.Clients }, "agent_api")
+	e, s, prefix, err := c.resolve(path, roleClient, func(b brokerConfig) (string, []callerConfig) { return b.AgentAPI, b.Clients }, "agent_api")
 	if err != nil {
 		return nil, "", err
 	}
@@ -452,7 +447,7 @@ func (c *clientFlags) client(path string) (*agentapi.Client, string, error) {
 
 // operator is the client that a command calls the broker's operator API with.
 func (c *clientFlags) operator(path string) (*operatorapi.Client, error) {
-	e, s, _, err := c.resolve(path, "operator", func(b brokerConfig) (string, []callerConfig) { return b.OperatorAPI, b.Operators }, "operator_api")
+	e, s, _, err := c.resolve(path, roleOperator, func(b brokerConfig) (string, []callerConfig) { return b.OperatorAPI, b.Operators }, "operator_api")
 	if err != nil {
 		return nil, err
 	}
@@ -486,7 +481,7 @@ func (c *clientFlags) resolve(path, role string, from func(brokerConfig) (string
 	id := c.id
 	if id == "" {
 		if len(known) != 1 {
-			return none, secret.Text{}, "", usage("which " + role + "?\nname one with --client")
+			return none, secret.Text{}, "", usage("which " + role + "?\nname one with --" + role)
 		}
 		id = known[0].ID
 	}

@@ -437,29 +437,18 @@ func (h *host) serve(cmd *cobra.Command, t *terminal) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := context.WithCancel(cmd.Context())
-	defer stop()
-	parts := []func() error{func() error {
+	parts := []func(context.Context) error{func(ctx context.Context) error {
 		return web.Serve(ctx, web.Options{Listener: listener, Certificate: certificate, Handler: handler, Log: h.log})
 	}}
 	for _, c := range h.companies {
-		parts = append(parts, func() error { return c.Run(ctx) })
-	}
-	results := make(chan error, len(parts))
-	for _, part := range parts {
-		go func() { results <- part() }()
+		parts = append(parts, c.Run)
 	}
 	for _, c := range h.config.Companies {
 		for _, d := range c.Domains {
 			t.say("%shttps://%s on %s", readyPrefix, d.Host, listener.Addr())
 		}
 	}
-	var failed error
-	for range parts {
-		failed = errors.Join(failed, <-results)
-		stop() // one part that ends takes the others along
-	}
-	return failed
+	return together(cmd.Context(), parts...)
 }
 
 func newCompanyCheck(t *terminal, path *string) *cobra.Command {

@@ -282,7 +282,7 @@ func newDemo(t *terminal) *cobra.Command {
 		Use: "demo", Short: "Play a whole story on this machine: no network, no account", Args: arguments(),
 		Long: `Starts a shop and a personal agent on loopback, as two processes that speak over TLS with certificates made for the occasion, and
 plays how the agent gets a jacket held at the shop: found, asked, proposed, approved by you, confirmed, performed once.`,
-		Example: "countersign demo\ncountersign demo --once\ncountersign demo --story broker --branch changed --once",
+		Example: "  countersign demo\n  countersign demo --once\n  countersign demo --story broker --branch changed --once",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			signal.Ignore(syscall.SIGPIPE) // who stops reading leaves a demo that still ends and removes its folder
 			switch story {

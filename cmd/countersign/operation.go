@@ -58,7 +58,7 @@ connection or a restart loses nothing.`,
 		}),
 		newOperationEvents(t, with))
 	configFlag(cmd, &path, brokerFile)
-	as.add(cmd)
+	as.add(cmd, roleClient)
 	cmd.PersistentFlags().BoolVar(&t.json, "json", false, "print data as JSON")
 	return cmd
 }
@@ -145,7 +145,7 @@ func newOperationSubmit(t *terminal, path *string, as *clientFlags) *cobra.Comma
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use: "submit NAME", Short: "Submit an operation", Args: arguments("NAME"),
-		Example: `countersign operation submit demo.echo --arguments-json '{"text":"hello"}' --reason "to try it" --wait`,
+		Example: `  countersign operation submit demo.echo --arguments-json '{"text":"hello"}' --reason "to try it" --wait`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if strings.TrimSpace(request.Reason) == "" {
 				return usage("--reason is missing\nit tells the person who approves why this is wanted")

@@ -82,7 +82,7 @@ func newPolicyExplain(t *terminal, path *string) *cobra.Command {
 	var clientID, target, argumentsJSON string
 	cmd := &cobra.Command{
 		Use: "explain OPERATION", Short: "Say what the policy would decide about an operation, and which rules would", Args: arguments("OPERATION"),
-		Example: `countersign policy explain company.operation.confirm --client assistant --target-json '{"company":"outdoor.example","operation":"op_1"}'`,
+		Example: `  countersign policy explain company.operation.confirm --client assistant --target-json '{"company":"outdoor.example","operation":"op_1"}'`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			file, err := policyPath(*path)
 			if err != nil {

@@ -12,7 +12,6 @@ import (
 
 	"charm.land/lipgloss/v2"
 	"github.com/charmbracelet/colorprofile"
-	xterm "github.com/charmbracelet/x/term"
 
 	"countersign/internal/strictjson"
 )
@@ -20,24 +19,17 @@ import (
 // terminal is where a command reads and writes: data on out, everything said to a person on errs or out by the command's
 // choice. Styles vanish by themselves where out is not a terminal or NO_COLOR is set.
 type terminal struct {
-	in          *bufio.Reader
-	out, errs   io.Writer
-	interactive bool // a person sits at both ends
-	json        bool // set by --json
+	in        *bufio.Reader
+	out, errs io.Writer
+	json      bool // set by --json
 }
 
 func newTerminal(in io.Reader, out, errs io.Writer) *terminal {
 	return &terminal{
-		in:          bufio.NewReader(in),
-		out:         colorprofile.NewWriter(out, os.Environ()),
-		errs:        colorprofile.NewWriter(errs, os.Environ()),
-		interactive: isTerminal(in) && isTerminal(out),
+		in:   bufio.NewReader(in),
+		out:  colorprofile.NewWriter(out, os.Environ()),
+		errs: colorprofile.NewWriter(errs, os.Environ()),
 	}
-}
-
-func isTerminal(stream any) bool {
-	file, ok := stream.(*os.File)
-	return ok && xterm.IsTerminal(file.Fd())
 }
 
 var (

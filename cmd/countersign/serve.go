@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -21,4 +22,21 @@ func alone(path string) (release func() error, err error) {
 		return nil, errors.Join(err, file.Close())
 	}
 	return file.Close, nil
+}
+
+// together runs the parts of a serving command until ctx ends. One that ends earlier takes the others along: a server of which a
+// part stands still must not go on as if nothing was. It returns when all have ended.
+func together(ctx context.Context, parts ...func(context.Context) error) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	results := make(chan error, len(parts))
+	for _, part := range parts {
+		go func() { results <- part(ctx) }()
+	}
+	var failed error
+	for range parts {
+		failed = errors.Join(failed, <-results)
+		stop()
+	}
+	return failed
 }
